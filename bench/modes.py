@@ -29,7 +29,7 @@ def ways(layers: int) -> list[Way]:
         swift(),
         by_time("early exit", DraftSpec.early_exit(max(1, round(EXIT * layers)))),
         *(by_time(form, form) for form in FORMS),
-        *(Way(name, {"drafter": name}) for name, one in DRAFTERS.items() if not one.plan),
+        *(Way(name, {"drafter": name}) for name, one in DRAFTERS.items() if not one.plan and name != "corpus"),
         Way("default", {"skip": "int4", "optimizer": None, "drafter": "auto"}),
         Way("default, int3", {"skip": "int3", "optimizer": None, "drafter": "auto"}),
         WITHOUT_COPIES,

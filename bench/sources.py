@@ -18,7 +18,8 @@ from .texts import Text, noise
 
 AGAIN = {"again: code": "humaneval", "again: prose": "summarization"}
 PROMPT, ANSWER = 128, 96  # tokens of what is written again
-WAYS = [Way(name, {"drafter": name}) for name, one in DRAFTERS.items() if not one.beside and name != "host"]
+GIVEN = {"host", "corpus"}  # these propose what a host or a user gives them
+WAYS = [Way(name, {"drafter": name}) for name, one in DRAFTERS.items() if not one.beside and name not in GIVEN]
 NOTES = (
     "accepted: tokens, by what proposed them; lookup, lookahead, parallel and template (Token Recycling's tree) take "
     "all that they propose, as their papers do, until drafting is seen to lose"

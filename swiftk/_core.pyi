@@ -160,12 +160,9 @@ class TreeRule:
     def __init__(
         self,
         *,
-        confidence: float = 0.8,
         max_draft: int = 25,
         max_depth: int = 63,
         max_nodes: int = 64,
-        tier: tuple[float, float, float] = (0.5, 0.8, 0.95),
-        width: tuple[int, int, int, int] = (10, 5, 3, 1),
         stop_ids: Sequence[int] = (),
         beam: int = 0,
         min_step_gain: float = 0.0,
@@ -179,13 +176,13 @@ class TreeRule:
         guide: Sequence[float] = ...,  # [16]
         least_proposal: float = 0.0,
         sources: Sequence[tuple[int, Sequence[Sequence[float]]]] = (),  # (source, [bucket][rank])
+        confidence: float = 0.8,
+        tier: tuple[float, float, float] = (0.5, 0.8, 0.95),
+        width: tuple[int, int, int, int] = (10, 5, 3, 1),
     ) -> None: ...
-    confidence: float
     max_draft: int
     max_depth: int
     max_nodes: int
-    tier: list[float]
-    width: list[int]
     stop_ids: list[int]
     beam: int
     min_step_gain: float
@@ -199,6 +196,9 @@ class TreeRule:
     guide: list[float]
     least_proposal: float
     sources: list[tuple[int, list[list[float]]]]
+    confidence: float
+    tier: list[float]
+    width: list[int]
 
 class Turn:
     """What a round was for one text (csrc/engine/turn.h)."""
@@ -248,6 +248,7 @@ class SourceSettings:
         lookahead_window: int = 7,
         lookahead_guesses: int = 7,
         parallel_tokens: int = 7,
+        corpus: sources.Corpus | None = None,
     ) -> None: ...
     suffix_length: int
     suffix_matches: int

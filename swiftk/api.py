@@ -36,6 +36,7 @@ from .running.stream import Stream
 from .running.trace import Trace
 from .running.transcript import Transcript
 from .search.used_tokens import UsedTokens, draft_tokens
+from .text.corpus import Corpora
 from .text.detokenizer import Detokenizer
 from .text.grammar import Grammar, Grammars
 from .text.prompt import known_ids, token_ids
@@ -233,6 +234,9 @@ class LM:
         self._used = used if model.trimming_pays and self._options.draft_vocab == "auto" else None
         if self._used:
             weakref.finalize(self, self._used.save)
+        self._corpora = Corpora(tokenizer)
+        if self._options.corpus:
+            self._corpora.of(self._options.corpus)
         self._grammars = Grammars(tokenizer, int(model.config["vocab_size"]), defaults.eos_token_ids)
         self.policies = Policies(
             files, model, EngineMeasured(lambda: self._engine.native), self._forms, self._options.drafter
@@ -539,6 +543,7 @@ class LM:
         return Stream(ticket, text, finish, Director(policy, ids), self._spell if o.explain else None)
 
     def _request(self, o: GenerateOptions, policy: Policy, ids: np.ndarray, grammar: Grammar | None) -> _core.Request:
+        corpus = self._corpus(o)
         return _core.Request(
             prompt=ids,
             sampling=self._sampling(o),
@@ -551,9 +556,9 @@ class LM:
             plans=policy.plans,
             skips=[native(skip) for skip in policy.skips],
             rule=_core.TreeRule(**policy.rule.arguments()) if policy.rule else None,
-            sources=numbers(o.drafter_name, grammar is not None),
+            sources=numbers(o.drafter_name, grammar=grammar is not None, corpus=corpus is not None),
             constraint=grammar,
-            settings=_core.SourceSettings(**o.sources.arguments()),
+            settings=_core.SourceSettings(**o.sources.arguments(), corpus=corpus),
             recall=o.recall,
             max_draft=policy.rule.max_draft if policy.rule else o.max_draft or 25,
             always=o.speculate == "always",
@@ -562,6 +567,14 @@ class LM:
             outcomes=policy.directed,
             reports=-1 if o.features is None else DRAFTER_NAMES.index(o.features),
         )
+
+    def _corpus(self, o: GenerateOptions) -> _core.sources.Corpus | None:
+        path = o.sources.corpus or self._options.corpus
+        if path and o.drafter_name in ("auto", "corpus"):
+            return self._corpora.of(path)
+        if o.drafter_name == "corpus":
+            raise InvalidArgument("[generate] drafter='corpus' has no text, want sources={'corpus': PATH}")
+        return None
 
     def _stats(self, o: GenerateOptions, policy: Policy, text: Transcript, native: Any, trace: Trace) -> Stats:
         last = next((r.skip for r in reversed(text.recorder.rounds) if r.skip is not None), None)

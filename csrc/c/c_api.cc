@@ -79,10 +79,11 @@ DraftSpec draft_spec(const swiftk_skip* given) {
 
 TreeRule tree_rule(const swiftk_draft_rule* given) {
   const swiftk_draft_rule rule = read<swiftk_draft_rule>(given, SWIFTK_DRAFT_RULE_INIT, "rule");
-  TreeRule out{.confidence = rule.confidence, .max_draft = rule.max_draft, .max_nodes = rule.max_nodes, .stop_ids = {}};
-  std::copy_n(rule.tier, out.tier.size(), out.tier.begin());
-  std::copy_n(rule.width, out.width.size(), out.width.begin());
-  return swiftk::with_source(out, rule.drafter ? rule.drafter : "plan", rule.row_price);
+  SwiftRule swift{.confidence = rule.confidence};
+  std::copy_n(rule.tier, swift.tier.size(), swift.tier.begin());
+  std::copy_n(rule.width, swift.width.size(), swift.width.begin());
+  const TreeRule plan{.max_draft = rule.max_draft, .max_nodes = rule.max_nodes, .grows = swift};
+  return swiftk::with_source(plan, rule.drafter ? rule.drafter : "plan", rule.row_price);
 }
 
 uint32_t flags_of(const Emitted& e, Origin origin) {

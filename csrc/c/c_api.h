@@ -25,7 +25,7 @@ struct swiftk_session {
       : session(model.model, options), eos_ids(model.eos_ids) {}
   swiftk::Session session;
   std::vector<int32_t> eos_ids;
-  swiftk::SoloPlanner planner;
+  swiftk::Planner planner;
   swiftk::GenerateStats stats;
   std::vector<swiftk_token> emitted;
   mutable std::atomic<bool> busy{false};

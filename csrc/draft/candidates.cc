@@ -11,9 +11,10 @@ namespace {
 
 // The least cost of one more row, on the way from `rows` to any larger number of them.
 float cheapest_row(const TreeRule& rule, int rows) {
+  const TimedRule& timed = *rule.timed();
   float cheapest = std::numeric_limits<float>::infinity();
-  const int end = std::min<int>(rule.max_nodes, static_cast<int>(rule.row_price.size()) - rule.others);
-  const float* const price = rule.row_price.data() + rule.others;
+  const int end = std::min<int>(rule.max_nodes, static_cast<int>(timed.row_price.size()) - timed.others);
+  const float* const price = timed.row_price.data() + timed.others;
   for (int n = rows + 1; n <= end; ++n) {
     cheapest = std::min(cheapest, (price[n - 1] - price[rows - 1]) / static_cast<float>(n - rows));
   }
@@ -77,7 +78,7 @@ int CandidatePool::plan(int parent, int32_t token, int rank, float chance) {
 }
 
 int CandidatePool::guide(int parent, int32_t token, float chance) {
-  const int i = find_or_add(parent, token, TreeRule::kRanks);
+  const int i = find_or_add(parent, token, TimedRule::kRanks);
   all_[i].proposed = std::max(all_[i].proposed, chance);
   all_[i].path_probability = all_[parent].path_probability * chance_of(all_[i]);
   return i;
@@ -93,10 +94,10 @@ bool CandidatePool::propose(int parent, const TreeRule& rule, const SourceSet& s
     sources.propose(s, all_[parent].at, sampling, pos, proposals);
     const float before = left;
     for (int r = 0; r < proposals.size; ++r) {
-      const float chance = rule.sources[s].chance[proposals.bucket][r] * before;
+      const float chance = rule.timed()->sources[s].chance[proposals.bucket][r] * before;
       if (all_[parent].path_probability * chance <= floor) continue;
       const int i = all_[parent].read ? find(parent, proposals.token[r])
-                                      : find_or_add(parent, proposals.token[r], TreeRule::kRanks + r);
+                                      : find_or_add(parent, proposals.token[r], TimedRule::kRanks + r);
       if (i < 0 || chance <= all_[i].proposed) continue;
       shared |= all_[i].planned >= 0;
       left -= chance - all_[i].proposed;
@@ -166,7 +167,8 @@ std::span<const int> CandidatePool::reading(const TreeRule& rule, int room, int 
   sort_open();
   if (!all_[0].read) order_.insert(order_.begin(), 0), ++room;
   picked_.clear();
-  int own = 1, chain = rule.chain, best = 0;
+  const TimedRule& timed = *rule.timed();
+  int own = 1, chain = timed.chain, best = 0;
   float sum = 0, most = 0;
   for (const int i : order_) {
     Candidate& c = all_[i];
@@ -176,7 +178,7 @@ std::span<const int> CandidatePool::reading(const TreeRule& rule, int room, int 
     int& slots = c.planned >= 0 ? own : chain;
     if (!reached || stops || slots == 0 || c.depth >= most_depth) continue;
     --slots;
-    sum += c.path_probability * share_left(c.source_mass) - (picked_.empty() ? 0 : rule.min_row_gain);
+    sum += c.path_probability * share_left(c.source_mass) - (picked_.empty() ? 0 : timed.min_row_gain);
     picked_.push_back(i);
     c.picked = true;
     if (sum >= most) {
@@ -186,10 +188,10 @@ std::span<const int> CandidatePool::reading(const TreeRule& rule, int room, int 
   }
   for (const int i : picked_) all_[i].picked = false;
   reading_worth_ = most;
-  return {picked_.data(), static_cast<size_t>(rule.others > 0 || most >= rule.min_step_gain ? best : 0)};
+  return {picked_.data(), static_cast<size_t>(timed.others > 0 || most >= timed.min_step_gain ? best : 0)};
 }
 
-uint64_t CandidatePool::not_worth_verifying(const TreeRule& rule, int tree_size) {
+uint64_t CandidatePool::not_worth_verifying(const TimedRule& rule, int tree_size) {
   settle(0);  // a node is then worth no more than its parent, and goes before it
   order_.clear();
   for (int node = 1; node < tree_size; ++node) order_.push_back(of_node_[node]);

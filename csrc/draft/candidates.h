@@ -57,11 +57,11 @@ class CandidatePool {
   std::vector<int> best(int n) const;
   void enter(int candidate, int node);
   // Nodes of a tree that a pass is cheaper without: what was found out since they entered it speaks against them.
-  uint64_t not_worth_verifying(const TreeRule&, int tree_size);
+  uint64_t not_worth_verifying(const TimedRule&, int tree_size);
   void leave(int node) { all_[of_node_[node]].node = -1; }
 
  private:
-  static constexpr int kMost = 64 * (TreeRule::kRanks + kMostSources * kProposalRanks + 1) + 1;
+  static constexpr int kMost = 64 * (TimedRule::kRanks + kMostSources * kProposalRanks + 1) + 1;
 
   int find(int parent, int32_t token) const;  // -1: no child of it
   int find_or_add(int parent, int32_t token, int rank);

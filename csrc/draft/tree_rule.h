@@ -1,14 +1,36 @@
-// How far and how wide to draft: SWIFT's fixed thresholds, or a tree by expected tokens per time.
+// How far and wide to draft: limits, and one of three ways to grow a tree within them.
 #pragma once
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <variant>
 #include <vector>
 
 #include "draft/sources/registry.h"
 #include "gate_rule.h"
 
 namespace swiftk {
+
+// SWIFT section 4.2 (arXiv 2410.06916): stop at confidence < epsilon (after keeping the token); each spine token brings
+// its top-k siblings, k = 10, 5, 3, 1 for confidence in (0, .5], (.5, .8], (.8, .95], (.95, 1].
+struct SwiftRule {
+  float confidence = 0.8f;                       // epsilon; 0: never stops early
+  std::array<float, 3> tier{0.5f, 0.8f, 0.95f};  // upper bounds of the first three widths
+  std::array<int, 4> width{10, 5, 3, 1};
+
+  bool operator==(const SwiftRule&) const = default;
+  int widest() const { return *std::max_element(width.begin(), width.end()); }
+  int width_at(float its_confidence) const;
+};
+
+// EAGLE-2 section 4 (arXiv 2406.16858): a step reads the best `beam` of what the last one proposed, by the draft's own
+// probabilities along their paths; then the best `max_nodes` of all make up the tree, read or not. Under rejection they
+// are certain proposals, as in its authors' code.
+struct BeamRule {
+  int beam = 10;
+
+  bool operator==(const BeamRule&) const = default;
+};
 
 // A source that is asked, and how often it is right by its bucket and rank.
 struct SourceRule {
@@ -17,29 +39,14 @@ struct SourceRule {
   bool operator==(const SourceRule&) const = default;
 };
 
-struct TreeRule {
+// By expected tokens per time: a node is worth the probability that it is accepted, p_top1 and p_rank multiplied along
+// its path. A draft step runs for the best node as long as it is worth `min_step_gain`; the tree then takes nodes, best
+// first, up to where they are worth most beyond their rows' price. Under rejection steps follow the first draws alone,
+// and all of these are taken.
+struct TimedRule {
   static constexpr int kBuckets = kConfidenceBuckets;  // of confidence
   static constexpr int kRanks = kLeafRanks;            // of a node's candidate children
 
-  // SWIFT section 4.2: stop at confidence < epsilon (after keeping the token); each spine token brings its top-k
-  // siblings, k = 10, 5, 3, 1 for confidence in (0, .5], (.5, .8], (.8, .95], (.95, 1].
-  float confidence = 0.8f;                       // epsilon; 0: never stops early
-  int max_draft = 25;                            // draft steps
-  int max_depth = 63;                            // tokens on a path, whoever proposes them
-  int max_nodes = 64;                            // of the tree, root included; what was drafted from goes first
-  std::array<float, 3> tier{0.5f, 0.8f, 0.95f};  // upper bounds of the first three widths
-  std::array<int, 4> width{10, 5, 3, 1};
-  std::vector<int32_t> stop_ids{};  // nothing is drafted after one of these
-
-  // EAGLE-2 section 4 (arXiv 2406.16858) instead, if not 0: a step reads the best `beam` of what the last one proposed,
-  // by the draft's own probabilities along their paths; then the best `max_nodes` of all make up the tree, read or not.
-  // Under rejection they are certain proposals, as in its authors' code.
-  int beam = 0;
-
-  // By time (with `row_price`): a node is worth the probability that it is accepted, p_top1 and p_rank multiplied
-  // along its path. A draft step runs for the best node as long as it is worth `min_step_gain`; the tree then takes
-  // nodes, best first, up to where they are worth most beyond their rows' price. Under rejection steps
-  // follow the first draws alone, and all of these are taken.
   float min_step_gain = 0;
   std::array<float, kBuckets - 1> edges{};                       // upper bounds of the first buckets, ascending
   std::array<float, kBuckets> p_top1{};                          // that the best token is right, by its confidence
@@ -49,22 +56,33 @@ struct TreeRule {
   // runs where nodes are worth `min_step_gain` on the mean of the texts that draft by its plan.
   int others = 0;
 
-  // By time, too: sources propose what costs no step. A step then runs for what they leave: after a node
-  // whose children are theirs with probability c, it is worth sqrt(1 - c) of what it is without them. A step may read
-  // `chain` of their nodes beside that, each further row of it for at least `min_row_gain`. Under rejection a tree is
-  // the plan's or the sources', not both.
+  // Sources propose what costs no step. A step then runs for what they leave: after a node whose children are theirs
+  // with probability c, it is worth sqrt(1 - c) of what it is without them. A step may read `chain` of their nodes
+  // beside that, each further row of it for at least `min_row_gain`. Under rejection a tree is the plan's or the
+  // sources', not both.
   std::vector<SourceRule> sources{};
   int chain = 0;
   float min_row_gain = 0;
 
-  // By time, too: where a draft model guides the plan, a step that reads one node reads so many of its proposals after
-  // that, as long as they are all right with this probability, of which each is with `guide`, by its confidence.
+  // Where a draft model guides the plan, a step that reads one node reads so many of its proposals after that, as long
+  // as they are all right with this probability, of which each is with `guide`, by its confidence.
   int proposals = 0;
   std::array<float, kBuckets> guide{};
   float least_proposal = 0;
 
+  bool operator==(const TimedRule&) const = default;
+};
+
+struct TreeRule {
+  int max_draft = 25;               // draft steps
+  int max_depth = 63;               // tokens on a path, whoever proposes them
+  int max_nodes = 64;               // of the tree, root included; what was drafted from goes first
+  std::vector<int32_t> stop_ids{};  // nothing is drafted after one of these
+  std::variant<SwiftRule, BeamRule, TimedRule> grows{};
+
   bool operator==(const TreeRule&) const = default;
-  bool by_time() const { return !row_price.empty(); }
+  const BeamRule* beam() const { return std::get_if<BeamRule>(&grows); }
+  const TimedRule* timed() const { return std::get_if<TimedRule>(&grows); }
   bool stops(int32_t token) const { return std::find(stop_ids.begin(), stop_ids.end(), token) != stop_ids.end(); }
   // Throws Error(InvalidArgument) naming the field, its value and its range.
   void check() const;

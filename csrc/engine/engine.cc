@@ -8,9 +8,7 @@
 #include "base/stopwatch.h"
 #include "engine/default_plans.h"
 #include "engine/score.h"
-#include "phases/accept.h"
 #include "phases/prompt.h"
-#include "phases/verify.h"
 #include "text/check.h"
 #include "text/prefix.h"
 
@@ -209,7 +207,7 @@ void Engine::leave(Text& text) {
 
 void Engine::preempt(Text& text) {
   leave(text);
-  ++round_.preempted;
+  ++w_.last.preempted;
   ++totals_.preempted;
 }
 
@@ -309,15 +307,15 @@ Text* Engine::drafting_text(uint64_t id) {
 }
 
 void Engine::wake(uint64_t id) {
-  if (const Text* const text = drafting_text(id)) planner_.wake(text->mode, std::max(1, round_.sequences));
+  if (const Text* const text = drafting_text(id)) planner_.wake(text->mode, std::max(1, w_.last.texts));
 }
 
 void Engine::go_on(uint64_t id) {
-  if (const Text* const text = drafting_text(id)) planner_.go_on(text->mode, std::max(1, round_.sequences));
+  if (const Text* const text = drafting_text(id)) planner_.go_on(text->mode, std::max(1, w_.last.texts));
 }
 
 void Engine::charge(uint64_t id, double seconds) {
-  if (const Text* const text = drafting_text(id)) planner_.charge(text->mode, std::max(1, round_.sequences), seconds);
+  if (const Text* const text = drafting_text(id)) planner_.charge(text->mode, std::max(1, w_.last.texts), seconds);
 }
 
 std::vector<Outcome> Engine::score(uint64_t id, const DraftSpec& skip, int window, int end) {
@@ -348,101 +346,59 @@ std::vector<DraftSpec> Engine::propose_skips(uint64_t id, int most) {
 }
 
 std::string Engine::explain() const {
+  const RoundRecord& r = w_.last;
   char more[160];
-  std::snprintf(more, sizeof more, "; %d steps, %d rows, %d tokens in %.1f ms (draft %.1f, verify %.1f)",
-                round_.draft_steps, round_.nodes, round_.tokens, 1e3 * round_.seconds, 1e3 * round_.draft,
-                1e3 * round_.verify);
-  return groups_.explain() + more;
+  std::snprintf(more, sizeof more, "; %d steps, %d rows, %d tokens in %.1f ms (draft %.1f, verify %.1f)", r.draft.steps,
+                r.verify.rows, r.tokens, 1e3 * r.seconds, 1e3 * r.draft.seconds, 1e3 * r.verify.seconds);
+  return round_.explain() + more;
 }
 
 std::vector<Turn> Engine::step() {
-  round_ = {};
+  w_.last = {};
   run_round();
+  RoundRecord& r = w_.last;
   if (modelled_) {
-    round_.seconds = round_.draft + round_.verify;
-    modelled_seconds_ += round_.seconds;
+    r.seconds = r.draft.seconds + r.verify.seconds;
+    modelled_seconds_ += r.seconds;
   }
-  for (Turn& turn : turns_) {
-    turn.seconds = round_.seconds;
-    turn.draft = round_.draft;
-    turn.verify = round_.verify;
-    turn.run = round_.run;
-  }
+  for (Turn& turn : turns_) turn.round = r;
   return std::exchange(turns_, {});
 }
 
 void Engine::run_round() {
-  const Stopwatch watch(round_.seconds);
-  const double ran = w_.run_seconds();
+  const Stopwatch watch(w_.last.seconds);
   turns_.clear();
   take_orders();
   admit();
   prepare();
-  std::vector<Sequence*> trees;
   std::vector<Chunk> chunks;
   int outputs = 0;  // rows of logits of prompts
   for (const auto& [text, rows] : prompts_) {
     chunks.push_back({&text->sequence, rows, text->reports_prompt()});
     outputs += outputs_of(chunks.back());
-    round_.prompt_rows += rows;
   }
-  groups_.draft(w_, decoding_, kMostRows + 1 - std::max(outputs, 1));
-  for (Text* const t : decoding_) {
-    trees.push_back(&t->sequence);
-    round_.nodes += t->sequence.draft.tree.size();
-  }
-  if (!trees.empty() || !chunks.empty()) verify(w_, trees, chunks);
-  if (modelled_) modelled_->set(w_.last, round_.nodes);
-  round_.sequences = static_cast<int>(trees.size());
-  round_.prompts = static_cast<int>(chunks.size());
-  round_.draft = trees.empty() ? 0 : w_.last.draft;
-  round_.verify = w_.last.verify;
-  round_.draft_steps = trees.empty() ? 0 : w_.last.draft_steps;
-  round_.run = w_.run_seconds() - ran;
-  groups_.learn(w_.last, !chunks.empty());
+  round_.run(w_, decoding_, chunks, kMostRows + 1 - std::max(outputs, 1), modelled_ ? &*modelled_ : nullptr);
   for (Text* const t : decoding_) report(*t);
-  for (size_t i = 0, row = round_.nodes; i < chunks.size(); row += outputs_of(chunks[i++])) {
+  for (size_t i = 0, row = w_.last.verify.rows; i < chunks.size(); row += outputs_of(chunks[i++])) {
     finish_prompt_rows(prompts_[i], static_cast<int>(row));
   }
   drop_ended();
-  for (auto& [id, text] : texts_) round_.waiting += !text->stepping;
+  for (auto& [id, text] : texts_) w_.last.waiting += !text->stepping;
   if (idle()) give_back(.5);
 }
 
-// Verified tokens become text, up to where it ends.
 void Engine::report(Text& text) {
   Sequence& s = text.sequence;
-  const Draft& d = s.draft;
   if (s.verified.failed) return end(text, Finish::Failed, s.verified.failed->status(), s.verified.failed->what());
-  Turn& turn = turns_.emplace_back(Turn{
-      .id = text.id, .nodes = d.tree.size(), .steps = d.steps, .drafted = s.places(), .draft_nodes = d.nodes_read()});
-  if (d.steps > 0) turn.plan = s.plan;
-  if (text.request.outcomes) turn.outcomes = s.verified.outcomes;
-  turn.plain = planner_.clock().step(round_.sequences);
-  if (text.mode >= 0) {
-    turn.resting = planner_.resting(text.mode, round_.sequences);
-    if (groups_.given_up(text)) turn.given_up = planner_.lost_rate(text.mode, round_.sequences);
-  }
-  if (w_.last.reused_rows > 0) {
-    turn.reused_rows = d.reused;
-    turn.reused_share = w_.last.reused_share;
-    turn.saved_weight_bytes = w_.last.saved_weight_bytes;
-  }
-  for (int i = 1; i < d.tree.size(); ++i) ++turn.proposed[static_cast<int>(d.source[i])];
-  if (text.request.explain) report_tree(s, turn.tree);
-  for (const Emitted& e : s.verified.emitted) {
-    if (!hand_out(text, turn, e)) break;
-  }
-  const int count = static_cast<int>(turn.tokens.size());
-  turn.cut = count < static_cast<int>(s.verified.emitted.size());
-  {
-    const Stopwatch watch(turn.commit);
-    commit(w_, s, count);
-  }
+  Turn& turn = turns_.emplace_back(round_.report(w_, text));
+  say_why(text, turn);
   report_features(w_, text, turn);
   name_blocks(w_.pool, s);
   w_.trim(s, s.cached + TokenTree::kMaxNodes);
-  round_.tokens += count;
+}
+
+void Engine::say_why(const Text& text, Turn& turn) const {
+  if (text.finish != Finish::None && text.mode >= 0) turn.why_off = planner_.reason_off(text.mode);
 }
 
 // row: the first row of logits of its rows.
@@ -460,27 +416,12 @@ void Engine::finish_prompt_rows(const PromptRows& ran, int row) {
     if (text.request.prompt_logprobs < 0) totals_.prefix_queries += text.request.prompt.size();
     totals_.prefix_hits += text.reused;
     turn.prompt = std::move(text.prompt_reported);
-    hand_out(text, turn, first);
+    text.take(first, turn);
+    say_why(text, turn);
     report_features(w_, text, turn);
   } catch (const Error& e) {
     end(text, Finish::Failed, e.status(), e.what());
   }
-}
-
-// False: it was the last one.
-bool Engine::hand_out(Text& text, Turn& turn, const Emitted& e) {
-  const Request& r = text.request;
-  ++text.generated;
-  const bool full = static_cast<int>(r.prompt.size()) + text.generated >= context_;
-  if (r.sampling.stops(e.token)) {
-    text.finish = Finish::Stop;
-  } else if (full || text.generated >= r.max_new_tokens) {
-    text.finish = Finish::Length;
-  }
-  turn.tokens.push_back(e);
-  turn.finish = text.finish;
-  if (text.finish != Finish::None && text.mode >= 0) turn.why_off = planner_.reason_off(text.mode);
-  return text.finish == Finish::None;
 }
 
 void Engine::end(Text& text, Finish finish, Status status, const char* what) {

@@ -12,21 +12,13 @@
 #include <span>
 #include <vector>
 
-#include "engine/draft_groups.h"
 #include "engine/modelled_clock.h"
 #include "engine/prompt_rows.h"
+#include "engine/round.h"
 #include "engine/text.h"
 #include "text/workspace.h"
 
 namespace swiftk {
-
-// A round in numbers.
-struct Round {
-  int sequences = 0, prompts = 0;  // that decoded; whose rows ran beside them
-  int nodes = 0, prompt_rows = 0, tokens = 0;
-  double seconds = 0, draft = 0, verify = 0, run = 0;  // run: in passes of the model
-  int draft_steps = 0, preempted = 0, waiting = 0;
-};
 
 // Counts since the engine was made.
 struct Totals {
@@ -52,7 +44,7 @@ class Engine {
   // Throws what concerns all texts; what concerns one ends that one.
   std::vector<Turn> step();
   bool idle() const;
-  const Round& last() const { return round_; }
+  const RoundRecord& last() const { return w_.last; }
   const Totals& totals() const { return totals_; }
   KvUse kv_use() const { return w_.use(); }
 
@@ -105,14 +97,14 @@ class Engine {
   Text* drafting_text(uint64_t id);
   void report(Text&);
   void finish_prompt_rows(const PromptRows&, int row);
-  bool hand_out(Text&, Turn&, const Emitted&);
+  void say_why(const Text&, Turn&) const;
   void end(Text&, Finish, Status = Status::Ok, const char* what = "");
   std::vector<Outcome> priced(std::vector<Outcome>);  // a score, once it ran
   void drop_ended();
 
   Workspace w_;
   Planner planner_;
-  DraftGroups groups_{planner_};
+  Round round_{planner_};
   const std::optional<ModelledClock> modelled_ = ModelledClock::asked();
   std::atomic<double> modelled_seconds_ = 0;
   const int context_;
@@ -121,7 +113,6 @@ class Engine {
   std::vector<Text*> decoding_;                      // in this round,
   std::vector<PromptRows> prompts_;                  // and whose rows run beside them
   std::vector<Turn> turns_;
-  Round round_;
   Totals totals_;
 
   mutable std::mutex orders_;  // guards what follows

@@ -1,5 +1,5 @@
-// The decoding loop for native hosts: prefill, then rounds of draft, verify and commit until something stops it. How to
-// draft is the planner's to say, or by a rule of the caller's and the session's skip set.
+// Generation for native hosts: a prompt, then rounds over one text until something ends it. How to draft is the
+// planner's to say, or by a rule of the host's and the session's skip set.
 #pragma once
 #include <array>
 #include <functional>
@@ -8,8 +8,6 @@
 #include <vector>
 
 #include "engine/session.h"
-#include "engine/turn.h"
-#include "planner/solo.h"
 
 namespace swiftk {
 
@@ -36,7 +34,7 @@ using OnToken = std::function<bool(const Emitted&, Origin, bool stops)>;
 
 // The text of the session becomes the prompt and exactly the tokens that on_token saw. `stats` is filled as it goes, so
 // it is right after an error, too.
-void generate(Session&, SoloPlanner&, std::span<const int32_t> prompt, const GenerateOptions&, const OnToken&,
+void generate(Session&, Planner&, std::span<const int32_t> prompt, const GenerateOptions&, const OnToken&,
               GenerateStats& stats);
 
 }  // namespace swiftk

@@ -38,13 +38,15 @@ std::optional<ModelledClock> ModelledClock::asked() {
   return clock;
 }
 
-void ModelledClock::set(Phase& phase, int rows) const {
-  const double first = phase.draft_model_passes > 0 && phase.plan_passes == 0 ? opening : 0;
-  phase.caught_up.seconds = reading * phase.caught_up.tokens;
-  phase.draft = first + plan * phase.plan_passes + draft_model * phase.draft_model_passes + phase.caught_up.seconds;
-  phase.first_step = phase.draft_steps == 0 ? 0 : phase.plan_passes > 0 ? plan : first + draft_model;
-  phase.first_step += phase.caught_up.seconds;
-  phase.verify = 1 + row * std::clamp(rows - 1, 0, 7) + far * std::max(0, rows - 8);
+void ModelledClock::set(RoundRecord& r) const {
+  DraftRecord& d = r.draft;
+  const double first = d.draft_model_passes > 0 && d.plan_passes == 0 ? opening : 0;
+  d.caught_up.seconds = reading * d.caught_up.tokens;
+  d.seconds = first + plan * d.plan_passes + draft_model * d.draft_model_passes + d.caught_up.seconds;
+  d.first_step = d.steps == 0 ? 0 : d.plan_passes > 0 ? plan : first + draft_model;
+  d.first_step += d.caught_up.seconds;
+  const int rows = r.verify.rows;
+  r.verify.seconds = 1 + row * std::clamp(rows - 1, 0, 7) + far * std::max(0, rows - 8);
 }
 
 }  // namespace swiftk

@@ -4,7 +4,7 @@
 #pragma once
 #include <optional>
 
-#include "text/workspace.h"
+#include "draft/round_record.h"
 
 namespace swiftk {
 
@@ -19,8 +19,8 @@ struct ModelledClock {
   // As the word "clock" of SWIFTK_DEBUG says: "clock=plan:.3/row:.03", or "clock" for these. Throws
   // Error(InvalidArgument) for what it cannot read.
   static std::optional<ModelledClock> asked();
-  // In a round that verified so many rows.
-  void set(Phase&, int rows) const;
+  // In place of the seconds that were measured.
+  void set(RoundRecord&) const;
   // Seconds of a score over so many rows. A plan reads them as a draft model reads a text that it had not followed.
   double score(int rows) const { return plan + reading * rows; }
 };

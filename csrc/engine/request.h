@@ -25,7 +25,7 @@ struct EngineOptions {
 enum class DraftBy { Planner, Rule, Nothing };
 
 struct Request {
-  std::vector<int32_t> prompt;
+  std::vector<int32_t> prompt{};
   Sampling sampling{};
   Acceptance acceptance = Acceptance::Coupled;
   int logprobs = 0;

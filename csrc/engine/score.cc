@@ -45,7 +45,7 @@ std::vector<int32_t> branch_off(Workspace& w, Sequence& s, int first, int end) {
 
 // Notes the scores that the logits of rows [first, first + n) of the text give to the tokens after them.
 void note_scores(Workspace& w, const Sequence& s, int first, int n, Outcome* outcome) {
-  const int k = std::min(TreeRule::kRanks, w.model->config.V);
+  const int k = std::min(TimedRule::kRanks, w.model->config.V);
   for (int i = 0; i < n; ++i, ++first) {
     // The penalty sees the whole text here, a little more than the token did when it was drawn: a score is an estimate.
     // Under rejection no noise says what the token was drawn with: candidates rank by their logits (SWIFT, Equation 3).

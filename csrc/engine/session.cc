@@ -18,6 +18,12 @@ namespace {
 
 constexpr int kChunk = 512;  // rows of one prefill pass: compute-bound already, and the workspace stays small
 
+Request as_long_as(int context) {
+  Request r;
+  r.max_new_tokens = context;
+  return r;
+}
+
 }  // namespace
 
 Session::Session(const std::shared_ptr<const Model>& model, const SessionOptions& o)
@@ -29,7 +35,7 @@ Session::Session(const std::shared_ptr<const Model>& model, const SessionOptions
                  .blocks = blocks_for(context + TokenTree::kMaxNodes),
                  .threads = o.threads,
                  .poison = o.poison}),
-      s_(*model, context) {
+      text_(as_long_as(context), *model, context) {
   w_.reserve(s_, s_.most_text + TokenTree::kMaxNodes);
 }
 
@@ -54,12 +60,6 @@ void Session::set_logprobs(int n) {
 
 void Session::set_skip(const DraftSpec& skip) {
   s_.plan = std::make_shared<DraftPlan>(*w_.model, skip);
-  s_.forget_tree();
-}
-
-void Session::set_plan(std::shared_ptr<const DraftPlan> plan) {
-  if (plan == s_.plan) return;
-  s_.plan = std::move(plan);
   s_.forget_tree();
 }
 
@@ -158,6 +158,15 @@ void Session::commit(int count) {
   const Stopwatch watch(w_.last.commit);
   swiftk::commit(w_, s_, count);
   logits_ = false;
+}
+
+Turn Session::step(Round& round, const Round::OnToken& on_token) {
+  Text* const one = &text_;
+  return phase(false, [&] {
+    round.run(w_, {&one, 1});
+    if (s_.verified.failed) throw *s_.verified.failed;
+    return round.report(w_, text_, on_token);
+  });
 }
 
 std::vector<float> Session::features() const {

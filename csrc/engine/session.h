@@ -1,10 +1,12 @@
 // One text with a workspace of its own, for hosts that schedule by themselves: the phases prefill, draft, verify,
-// commit and score. Used by one thread at a time; cancel() alone may be called from another.
+// commit and score, or a whole round. Used by one thread at a time; cancel() alone may be called from another.
 #pragma once
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "engine/round.h"
+#include "engine/text.h"
 #include "text/workspace.h"
 
 namespace swiftk {
@@ -23,7 +25,6 @@ class Session {
   void set_stop_ids(std::vector<int32_t>);  // of the sampling
   void set_logprobs(int n);                 // alternatives reported beside each token, at most kMaxTopk
   void set_skip(const DraftSpec&);          // recompiles the draft plan; takes effect with the next draft
-  void set_plan(std::shared_ptr<const DraftPlan>);
   // LayerSkip's KVQ cache, on at first: verification takes K, V and residual rows of the steps that draft and target
   // share at their start from drafting. Off, it runs these steps again, to the same bits.
   void set_kvq(bool on);
@@ -52,6 +53,9 @@ class Session {
   void commit(int count);
   void commit_tokens(std::span<const int32_t> tokens);
 
+  // A round over this text, which reports to the host. Throws what was wrong with its logits.
+  Turn step(Round&, const Round::OnToken&);
+
   // The text and what is cached of it, for another session of this model, on this machine or one like it: as state.h.
   std::vector<char> save();
   void load(std::span<const char> state);
@@ -71,21 +75,21 @@ class Session {
   int places() const { return s_.places(); }
   int drafted_from() const { return s_.draft.grown; }  // leading nodes of the tree that a step has read
   std::span<const Outcome> outcomes() const { return s_.verified.outcomes; }  // of the last verify, from the root on
-  std::span<const Outcome> guide_outcomes() const { return s_.verified.guide_outcomes; }
   // At each of its tokens, by each source in use.
   std::span<const Proposed> proposed() const { return s_.verified.proposed; }
+  std::span<const Outcome> guide_outcomes() const { return s_.verified.guide_outcomes; }
   bool drafts() const { return s_.plan->drafts(*w_.model); }
   int shared_steps() const { return s_.plan->shared; }  // steps of the draft whose results verification keeps
   int max_chunk() const { return w_.executor.max_rows(); }
   int context() const { return s_.most_text; }
-  int cached() const { return s_.cached; }         // leading tokens of the text
-  Unread unread() const { return w_.unread(s_); }  // tokens that draft models have to read first
-  const Phase& last() const { return w_.last; }
+  int cached() const { return s_.cached; }  // leading tokens of the text
+  const RoundRecord& last() const { return w_.last; }
   double run_seconds() const { return w_.run_seconds(); }
   size_t cache_bytes() const { return w_.pool.bytes_per_token() * s_.cached; }
   size_t workspace_bytes() const { return w_.bytes() + s_.draft.q.capacity() * sizeof(double); }
   const char* fallbacks() const { return w_.fallbacks(); }
   const Model& model() const { return *w_.model; }
+  Text& text() { return text_; }  // as rounds have it
   // [cached tokens, width] what the model's draft model reads of the text's rows.
   std::vector<float> features() const;
   // [cached tokens, layers, KV heads, 2, head size] K and V of the text: of each head its K, then its V.
@@ -112,7 +116,8 @@ class Session {
   }
 
   Workspace w_;
-  Sequence s_;
+  Text text_;
+  Sequence& s_ = text_.sequence;
   bool extended_ = false;  // the text's last token is cached: another one may be drawn
   bool logits_ = false;    // of the last pass may be read
   std::vector<Outcome> scored_;

@@ -5,6 +5,19 @@
 
 namespace swiftk {
 
+bool Text::take(const Emitted& e, Turn& turn) {
+  ++generated;
+  const bool full = static_cast<int>(request.prompt.size()) + generated >= sequence.most_text;
+  if (sequence.sampling.stops(e.token)) {
+    finish = Finish::Stop;
+  } else if (full || generated >= request.max_new_tokens) {
+    finish = Finish::Length;
+  }
+  turn.tokens.push_back(e);
+  turn.finish = finish;
+  return finish == Finish::None;
+}
+
 void report_tree(const Sequence& s, std::vector<TreeNode>& out) {
   const Draft& d = s.draft;
   for (int i = 1; i < d.tree.size(); ++i) {

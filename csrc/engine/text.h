@@ -31,6 +31,8 @@ struct Text {
   bool decodes() const { return generated > 0 && uncached() == 0; }
   // Whether logits of all the prompt's rows are wanted.
   bool reports_prompt() const { return request.prompt_logprobs >= 0 && generated == 0; }
+  // The next token of a turn; it is not cached yet. False: it was the text's last one, and turn says why.
+  bool take(const Emitted&, Turn&);
   // Tokens that it may still get.
   int left() const { return std::min(request.max_new_tokens - generated, sequence.most_text - sequence.position()); }
 
@@ -39,6 +41,7 @@ struct Text {
   int mode = -1, plan = -1;  // the planner's numbers; -1: nothing drafts, the host names none
   Sequence sequence;
   TextOdds odds{};
+  Unread unread{};  // of it, before this round
   int generated = 0, reused = 0;
   double submitted = 0, queued = 0;        // by the engine's clock; seconds until it got a lane for the first time
   bool admitted = false;                   // it did

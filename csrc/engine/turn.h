@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "draft/round_record.h"
 #include "text/sequence.h"
 
 namespace swiftk {
@@ -37,25 +38,24 @@ struct Turn {
   bool cut = false;                         // the text ended inside what was verified
   std::array<int, kSourceIds> proposed{};   // nodes by who proposed them
   std::shared_ptr<const DraftPlan> plan{};  // of these steps
-  int reused_rows = 0;                      // verified rows whose first steps drafting had run (LayerSkip's KVQ cache),
-  double reused_share = 0;                  // and what was not run again because of them, of all texts' rows and steps
-  size_t saved_weight_bytes = 0;
-  std::vector<Outcome> outcomes{};  // of nodes that the plan drafted from, if the request asks for it
-  double commit = 0;                // seconds, of this text alone
-  bool resting = false;             // drafting does,
-  double given_up = 0;              // since this round: it had brought so many tokens per plain step
-  double plain = 0;                 // seconds of a plain step of the round's texts, as far as is known
-  std::vector<TreeNode> tree{};     // if the request asks for it
+  int reused_rows = 0;                      // verified rows whose first steps drafting had run (LayerSkip's KVQ cache)
+  std::vector<Outcome> outcomes{};          // of nodes that the plan drafted from, if the request asks for it
+  double commit = 0;                        // seconds, of this text alone
+  bool resting = false;                     // drafting does,
+  double given_up = 0;                      // since this round: it had brought so many tokens per plain step
+  double plain = 0;                         // seconds of a plain step of the round's texts, as far as is known
+  std::vector<TreeNode> tree{};             // if the request asks for it
   std::vector<float> features{};  // [reported, floats] of tokens cached since the last turn, if the request asks for it
   int reported = 0;
-  double seconds = 0, draft = 0, verify = 0, run = 0;  // of the round, for all of its texts; run: in passes
+  RoundRecord round{};  // of all its texts
   Finish finish = Finish::None;
   Status status = Status::Ok;  // why it failed
   std::string error{};
   std::string why_off{};  // drafting rests, where the text has ended
 
+  bool proposes() const { return nodes > 1 || steps > 0; }
   Origin origin(const Emitted& e) const {
-    return e.drafted() ? Origin::Drafted : nodes > 1 || steps > 0 ? Origin::Bonus : Origin::Plain;
+    return e.drafted() ? Origin::Drafted : proposes() ? Origin::Bonus : Origin::Plain;
   }
 };
 

@@ -130,7 +130,8 @@ std::vector<int32_t> RemoteHead::propose(std::span<const int32_t> text, int coun
 std::pair<std::vector<int32_t>, std::vector<int32_t>> RemoteHead::grow(std::span<const int32_t> text,
                                                                        const TreeRule& rule) {
   rule.check();
-  if (rule.beam < 1) fail(Status::InvalidArgument, "[remote] beam is 0, want a rule with a beam");
+  if (!rule.beam()) fail(Status::InvalidArgument, "[remote] beam is 0, want a rule with a beam");
+  const int beam = rule.beam()->beam;
   std::pair<std::vector<int32_t>, std::vector<int32_t>> grown;
   s_.forget_tree();  // another one begins, whatever was read
   if (!hang(text)) return grown;
@@ -143,7 +144,7 @@ std::pair<std::vector<int32_t>, std::vector<int32_t>> RemoteHead::grow(std::span
   candidates.start(d.tree.token(root), {});
   candidates.enter(0, root);
   const auto enter_level = [&](int level) {
-    int left = rule.beam;
+    int left = beam;
     for (const int i : candidates.open()) {
       if (left == 0 || d.tree.size() == most) return;
       const Candidate c = candidates[i];
@@ -153,7 +154,7 @@ std::pair<std::vector<int32_t>, std::vector<int32_t>> RemoteHead::grow(std::span
     }
   };
   for (int level = 1; level <= levels && d.beside < d.tree.size(); ++level) {
-    read_beam(root, std::min(rule.beam, w_.model->config.V));
+    read_beam(root, std::min(beam, w_.model->config.V));
     if (level < levels) enter_level(level);
   }
   // The best of all, those that were read first and in their order, as the engine has them.

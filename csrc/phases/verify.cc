@@ -9,7 +9,7 @@
 namespace swiftk {
 
 void verify(Workspace& w, std::span<Sequence* const> trees, std::span<const Chunk> chunks) {
-  const Stopwatch watch(w.last.verify);
+  const Stopwatch watch(w.last.verify.seconds);
   for (Sequence* const s : trees) {
     if (!s->draft.pending) fail(Status::InvalidArgument, "[verify] there is no tree, want draft() or set_tree() first");
     check_room(*s, "verify");

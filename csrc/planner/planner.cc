@@ -284,8 +284,8 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan, cons
 TreeRule Planner::rule(const Allotment& a, const TextOdds& text, const RoundTexts& round, int by_plan) const {
   const Mode& m = modes_[a.mode];
   const float eager = a.eager ? static_cast<float>(tuned::kEager) : 1.0f;
-  TreeRule rule{.confidence = 0, .max_draft = a.drafts ? a.steps : 0};
-  if (!a.drafts && !a.proposals) return rule;
+  if (!a.drafts && !a.proposals) return {.max_draft = 0};
+  TimedRule rule;
   const double share = round.worth / (round.texts * a.worth());
   double least = a.min_step_gain;
   // Texts that draft by other plans get nothing from a step, and have no rows of it.
@@ -303,7 +303,7 @@ TreeRule Planner::rule(const Allotment& a, const TextOdds& text, const RoundText
   if (a.drafts) {
     for (int b = 0; b < kBuckets; ++b) {
       rule.p_top1[b] = static_cast<float>(a.odds.p_top1[b]);
-      for (int r = 0; r < TreeRule::kRanks - 1; ++r) rule.p_rank[b][r] = static_cast<float>(a.odds.p_rank[r][b]);
+      for (int r = 0; r < TimedRule::kRanks - 1; ++r) rule.p_rank[b][r] = static_cast<float>(a.odds.p_rank[r][b]);
     }
     for (int b = 0; b + 1 < kBuckets; ++b) rule.edges[b] = static_cast<float>(AcceptanceRates::edge(b));
     rule.chain = plans_[a.plan].plan->serial ? 0 : tuned::kChain;
@@ -316,7 +316,7 @@ TreeRule Planner::rule(const Allotment& a, const TextOdds& text, const RoundText
     }
   }
   for (const SourceId id : ids) rule.sources.push_back({id, text.chance(id)});
-  return rule;
+  return {.max_draft = a.drafts ? a.steps : 0, .grows = std::move(rule)};
 }
 
 void Planner::observe(const Allotment& a, std::span<const Outcome> outcomes, std::span<const Outcome> guide) {
@@ -325,28 +325,30 @@ void Planner::observe(const Allotment& a, std::span<const Outcome> outcomes, std
   if (const int alone = guide_of(plans_[a.plan]); alone >= 0) plans_[alone].observe(guide);
 }
 
-void Planner::learn(const RoundCost& r) {
-  if (r.rows == r.texts && r.draft_steps == 0) return clock_.plain(r.texts, r.seconds);
+void Planner::learn(const RoundRecord& r) {
+  if (r.plain()) return clock_.plain(r.texts, r.own_seconds());
   const double step = clock_.step(r.texts);
-  clock_.verified(r.texts, r.rows, r.verify);
-  if (r.drafted_by < 0 || r.draft_steps == 0 || step <= 0) return;
-  Choice& c = plans_[r.drafted_by];
-  if (r.read > 0) reading_[*c.plan->skip.draft_model].add(r.reading / r.read);
+  const DraftRecord& d = r.draft;
+  clock_.verified(r.texts, r.verify.rows, r.verify.seconds);
+  if (d.plan < 0 || d.steps == 0 || step <= 0) return;
+  Choice& c = plans_[d.plan];
+  if (d.caught_up.tokens > 0) reading_[*c.plan->skip.draft_model].add(d.caught_up.seconds / d.caught_up.tokens);
   const int l = load(r.texts);
-  if (!c.plan->opens) return c.pass[l].add(r.draft / r.passes() / step);
-  if (r.draft_steps > 1) c.pass[l].add((r.draft - r.first_step) / (r.draft_steps - 1) / step);
-  c.first[l].add(std::max(0.0, r.first_step / step - cost(c, r.texts)));
+  if (!c.plan->opens) return c.pass[l].add(d.own_seconds() / d.passes() / step);
+  if (d.steps > 1) c.pass[l].add((d.own_seconds() - d.own_first_step()) / (d.steps - 1) / step);
+  c.first[l].add(std::max(0.0, d.own_first_step() / step - cost(c, r.texts)));
 }
 
-bool Planner::settle(const Allotment& a, const RoundCost& r, double tokens) {
+bool Planner::settle(const Allotment& a, const RoundRecord& r, double tokens) {
   Mode& m = modes_[a.mode];
   Budget& budget = m.budget(r.texts);
+  const DraftRecord& d = r.draft;
   m.tokens += tokens;
   for (Mode::Loss& loss : m.losses) {
     loss.off_for = std::max(0.0, loss.off_for - tokens);
     if (loss.ago >= 0) loss.ago += tokens;
   }
-  if (r.rows == r.texts && r.draft_steps == 0) {
+  if (r.plain()) {
     if (!budget.plain_round(tokens)) return false;
     m.losses.resize(plans_.size());
     if (m.drafted >= 0) m.losses[m.drafted].ago = 0;
@@ -355,11 +357,11 @@ bool Planner::settle(const Allotment& a, const RoundCost& r, double tokens) {
   const double step = clock_.step(r.texts);
   if (step <= 0) return false;
   // A machine that stutters is no loss of drafting's.
-  const double drafting = r.drafted_by >= 0 ? cost(plans_[r.drafted_by], r.texts, r.passes()) : r.draft / step;
-  const double usual = drafting + 1 + clock_.beyond(r.texts, r.rows);
-  budget.read(r.reading / step);
-  const bool drafted = a.drafts && r.draft_steps > 0;  // the round's steps may all be of texts in another mode
-  budget.drafted_round(tokens, std::min(r.seconds / step, 1.5 * usual), drafted);
+  const double drafting = d.plan >= 0 ? cost(plans_[d.plan], r.texts, d.passes()) : d.own_seconds() / step;
+  const double usual = drafting + 1 + clock_.beyond(r.texts, r.verify.rows);
+  budget.read(d.caught_up.seconds / step);
+  const bool drafted = a.drafts && d.steps > 0;  // the round's steps may all be of texts in another mode
+  budget.drafted_round(tokens, std::min(r.own_seconds() / step, 1.5 * usual), drafted);
   if (!drafted) return false;
   m.drafted = a.plan;
   if (budget.left() == tuned::kSavings && a.plan < static_cast<int>(m.losses.size())) m.losses[a.plan] = {};

@@ -11,6 +11,7 @@
 
 #include "draft/draft_plan.h"
 #include "draft/outcome.h"
+#include "draft/round_record.h"
 #include "draft/tree_rule.h"
 #include "planner/acceptance.h"
 #include "planner/budget.h"
@@ -51,17 +52,6 @@ struct PlanState {
   DraftSpec skip;
   double price = 0;            // plain steps
   std::vector<double> counts;  // as AcceptanceRates keeps them
-};
-// A round as the clock saw it, all its texts together.
-struct RoundCost {
-  int texts = 0, rows = 0;               // that decoded; verified
-  int draft_steps = 0, drafted_by = -1;  // a plan; -1: of several
-  int plan_passes = 0;                   // in which these steps were; 0: one in each
-  double seconds = 0, draft = 0, first_step = 0, verify = 0;
-  double reading = 0;  // seconds beyond these, in which a draft model read
-  int read = 0;        // so many tokens of texts that it had not followed
-
-  int passes() const { return plan_passes > 0 ? plan_passes : draft_steps; }
 };
 
 // Tokens that draft models that follow texts have to read in a round, and how many tokens each text may still get.
@@ -111,9 +101,9 @@ class Planner {
   TreeRule rule(const Allotment&, const TextOdds&, const RoundTexts&, int by_plan) const;
 
   // A round is over.
-  void learn(const RoundCost&);
+  void learn(const RoundRecord&);
   // Texts of one mode in it got so many tokens each. Returns whether drafting by plans was just given up in it.
-  bool settle(const Allotment&, const RoundCost&, double tokens);
+  bool settle(const Allotment&, const RoundRecord&, double tokens);
   // Learns from verification of nodes that the plan drafted from, and of the lists of the draft model that guides it,
   // which are the ones that this draft model has when it drafts alone.
   void observe(const Allotment&, std::span<const Outcome>, std::span<const Outcome> guide = {});

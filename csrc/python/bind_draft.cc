@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "draft/sources/corpus_index.h"
 #include "draft/sources/source_settings.h"
 #include "draft/tree_rule.h"
 #include "python/fields.h"
@@ -26,40 +27,63 @@ namespace {
 
 using Numbered = std::pair<int, decltype(SourceRule::chance)>;  // a source by its number
 
+// A rule grows trees by the way of the fields that were set first, and takes none of the others'.
+template <class R>
+R& way_of(TreeRule& r, const char* name, const py::handle& given) {
+  if (r.grows == TreeRule{}.grows) r.grows = R{};
+  if (R* const way = std::get_if<R>(&r.grows)) return *way;
+  fail(Status::InvalidArgument, std::string("[draft] ") + name + " is " + std::string(py::repr(given)) +
+                                    ", want none of it beside " + (r.beam() ? "beam" : "row_price"));
+}
+
+template <class R, class T>
+void field_of_way(auto& field, const char* name, T R::* member) {
+  field(
+      name,
+      [member](const TreeRule& r) {
+        const R* const way = std::get_if<R>(&r.grows);
+        return way ? way->*member : R{}.*member;
+      },
+      [=](TreeRule& r, const py::handle& given) { way_of<R>(r, name, given).*member = given.cast<T>(); });
+}
+
 }  // namespace
 
 template <class F>
 void each_field(TreeRule*, F&& field) {
-  field("confidence", &TreeRule::confidence);
   field("max_draft", &TreeRule::max_draft);
   field("max_depth", &TreeRule::max_depth);
   field("max_nodes", &TreeRule::max_nodes);
-  field("tier", &TreeRule::tier);
-  field("width", &TreeRule::width);
   field("stop_ids", &TreeRule::stop_ids);
-  field("beam", &TreeRule::beam);
-  field("min_step_gain", &TreeRule::min_step_gain);
-  field("edges", &TreeRule::edges);
-  field("p_top1", &TreeRule::p_top1);
-  field("p_rank", &TreeRule::p_rank);
-  field("row_price", &TreeRule::row_price);
-  field("chain", &TreeRule::chain);
-  field("min_row_gain", &TreeRule::min_row_gain);
-  field("proposals", &TreeRule::proposals);
-  field("guide", &TreeRule::guide);
-  field("least_proposal", &TreeRule::least_proposal);
+  const auto way = [&](const char* name, auto member) { field_of_way(field, name, member); };
+  way("beam", &BeamRule::beam);
+  way("min_step_gain", &TimedRule::min_step_gain);
+  way("edges", &TimedRule::edges);
+  way("p_top1", &TimedRule::p_top1);
+  way("p_rank", &TimedRule::p_rank);
+  way("row_price", &TimedRule::row_price);
+  way("chain", &TimedRule::chain);
+  way("min_row_gain", &TimedRule::min_row_gain);
+  way("proposals", &TimedRule::proposals);
+  way("guide", &TimedRule::guide);
+  way("least_proposal", &TimedRule::least_proposal);
   field(
       "sources",
       [](const TreeRule& r) {
         std::vector<Numbered> all;
-        for (const SourceRule& s : r.sources) all.emplace_back(static_cast<int>(s.id), s.chance);
+        if (!r.timed()) return all;
+        for (const SourceRule& s : r.timed()->sources) all.emplace_back(static_cast<int>(s.id), s.chance);
         return all;
       },
       [](TreeRule& r, const py::handle& given) {
+        std::vector<SourceRule>& sources = way_of<TimedRule>(r, "sources", given).sources;
         for (const auto& [id, chance] : given.cast<std::vector<Numbered>>()) {
-          r.sources.push_back({static_cast<SourceId>(id), chance});
+          sources.push_back({static_cast<SourceId>(id), chance});
         }
       });
+  way("confidence", &SwiftRule::confidence);
+  way("tier", &SwiftRule::tier);
+  way("width", &SwiftRule::width);
 }
 
 template <class F>
@@ -73,6 +97,9 @@ void each_field(SourceSettings*, F&& field) {
   field("lookahead_window", [](auto& s) -> auto& { return s.lookahead.window; });
   field("lookahead_guesses", [](auto& s) -> auto& { return s.lookahead.guesses; });
   field("parallel_tokens", [](auto& s) -> auto& { return s.parallel.tokens; });
+  field("corpus", nullptr, [](SourceSettings& s, const py::handle& given) {
+    if (!given.is_none()) s.corpus = given.cast<std::shared_ptr<CorpusIndex>>();
+  });
 }
 
 }  // namespace swiftk

@@ -24,11 +24,11 @@ namespace swiftk {
 namespace {
 
 // An engine's counts, as dictionaries of Python.
-py::dict counts(const Round& r) {
-  return py::dict("sequences"_a = r.sequences, "prompts"_a = r.prompts, "nodes"_a = r.nodes,
-                  "prompt_rows"_a = r.prompt_rows, "tokens"_a = r.tokens, "seconds"_a = r.seconds, "draft"_a = r.draft,
-                  "verify"_a = r.verify, "run"_a = r.run, "draft_steps"_a = r.draft_steps, "preempted"_a = r.preempted,
-                  "waiting"_a = r.waiting);
+py::dict counts(const RoundRecord& r) {
+  return py::dict("sequences"_a = r.texts, "prompts"_a = r.prompts, "nodes"_a = r.verify.rows,
+                  "prompt_rows"_a = r.prompt_rows, "tokens"_a = r.tokens, "seconds"_a = r.seconds,
+                  "draft"_a = r.draft.seconds, "verify"_a = r.verify.seconds, "run"_a = r.run,
+                  "draft_steps"_a = r.draft.steps, "preempted"_a = r.preempted, "waiting"_a = r.waiting);
 }
 
 py::dict counts(const Totals& t) {
@@ -140,7 +140,7 @@ class SharedEngine {
     std::condition_variable ended;
     bool stepping = false;
     uint64_t steps = 0;
-    Round last;
+    RoundRecord last;
     Totals totals;
     KvUse use;
     size_t workspace_bytes = 0;
@@ -303,14 +303,14 @@ void bind_engine(py::module_& m) {
       .def_readonly("draft_nodes", &Turn::draft_nodes)
       .def_readonly("cut", &Turn::cut)
       .def_readonly("proposed", &Turn::proposed)
-      .def_readonly("seconds", &Turn::seconds)
-      .def_readonly("draft", &Turn::draft)
-      .def_readonly("verify", &Turn::verify)
-      .def_readonly("run", &Turn::run)
+      .def_property_readonly("seconds", [](const Turn& t) { return t.round.seconds; })
+      .def_property_readonly("draft", [](const Turn& t) { return t.round.draft.seconds; })
+      .def_property_readonly("verify", [](const Turn& t) { return t.round.verify.seconds; })
+      .def_property_readonly("run", [](const Turn& t) { return t.round.run; })
       .def_readonly("commit", &Turn::commit)
       .def_readonly("reused_rows", &Turn::reused_rows)
-      .def_readonly("reused_share", &Turn::reused_share)
-      .def_readonly("saved_weight_bytes", &Turn::saved_weight_bytes)
+      .def_property_readonly("reused_share", [](const Turn& t) { return t.round.verify.reused_share; })
+      .def_property_readonly("saved_weight_bytes", [](const Turn& t) { return t.round.verify.saved_weight_bytes; })
       .def_readonly("resting", &Turn::resting)
       .def_readonly("given_up", &Turn::given_up)
       .def_readonly("plain", &Turn::plain)

@@ -44,11 +44,13 @@ std::vector<Emitted> verify(Session& self) {
 }
 
 py::dict phase_dict(const Session& self) {
-  const Phase& p = self.last();
-  return py::dict("prefill"_a = p.prefill, "draft"_a = p.draft, "verify"_a = p.verify, "commit"_a = p.commit,
-                  "score"_a = p.score, "draft_steps"_a = p.draft_steps, "draft_nodes"_a = p.draft_nodes,
-                  "verify_rows"_a = p.verify_rows, "reused_rows"_a = p.reused_rows, "reused_share"_a = p.reused_share,
-                  "saved_weight_bytes"_a = p.saved_weight_bytes, "at_once"_a = p.at_once, "proposed"_a = p.proposed);
+  const RoundRecord& r = self.last();
+  return py::dict("prefill"_a = r.prefill, "draft"_a = r.draft.seconds, "verify"_a = r.verify.seconds,
+                  "commit"_a = r.commit, "score"_a = r.score, "draft_steps"_a = r.draft.steps,
+                  "draft_nodes"_a = r.draft.nodes, "verify_rows"_a = r.verify.rows,
+                  "reused_rows"_a = r.verify.reused_rows, "reused_share"_a = r.verify.reused_share,
+                  "saved_weight_bytes"_a = r.verify.saved_weight_bytes, "at_once"_a = r.draft.at_once,
+                  "proposed"_a = r.draft.proposed);
 }
 
 // (confidence, rank, seconds) of what `run` scores; `exits`: of so many candidates, a row each.

@@ -6,22 +6,11 @@
 #include <span>
 #include <vector>
 
+#include "draft/round_record.h"
 #include "run/kv_pool.h"
 #include "text/sequence.h"
 
 namespace swiftk {
-
-// Reading a text that was not followed before.
-struct CaughtUp {
-  double seconds = 0;
-  int tokens = 0;
-
-  CaughtUp& operator+=(const CaughtUp& o) {
-    seconds += o.seconds;
-    tokens += o.tokens;
-    return *this;
-  }
-};
 
 class DraftRunner {
  public:

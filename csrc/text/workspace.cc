@@ -142,17 +142,17 @@ void Workspace::add_nodes(const Sequence& s, int begin, int end) {
 }
 
 void Workspace::run_beside(std::span<Sequence* const> sequences, std::span<const int> n) {
-  ++last.draft_model_passes;
+  ++last.draft.draft_model_passes;
   DraftRunner& its = *runner(*sequences[0]->plan);
   its.step(pool, sequences, n, logits.compute(std::accumulate(n.begin(), n.end(), 0)), cancel);
   for (size_t i = 0; i < sequences.size(); ++i) sequences[i]->draft.beside += n[i];
-  last.caught_up += its.caught_up();
+  last.draft.caught_up += its.caught_up();
   draws.forget();
 }
 
 void Workspace::run_draft(std::span<Sequence* const> sequences, std::span<const int> n) {
   if (sequences[0]->plan->skip.alone()) return run_beside(sequences, n);
-  ++last.plan_passes;
+  ++last.draft.plan_passes;
   batch.clear();
   for (size_t i = 0; i < sequences.size(); ++i) {
     add_nodes(*sequences[i], sequences[i]->draft.grown, sequences[i]->draft.grown + n[i]);
@@ -207,9 +207,9 @@ int Workspace::catch_up(std::span<Sequence* const> trees, int rows) {
     model->ops->copy(ctx, row, residual(*s, 0), sizeof(float) * D * s->draft.tree.size());
     row += s->draft.tree.size() * D;
   }
-  last.reused_rows = ran;
-  last.reused_share = static_cast<double>(ran) * shared / (static_cast<double>(rows) * target.size());
-  last.saved_weight_bytes = ran == rows ? weight_bytes(target, shared) : 0;
+  last.verify.reused_rows = ran;
+  last.verify.reused_share = static_cast<double>(ran) * shared / (static_cast<double>(rows) * target.size());
+  last.verify.saved_weight_bytes = ran == rows ? weight_bytes(target, shared) : 0;
   return shared;
 }
 
@@ -233,10 +233,7 @@ void Workspace::run_tapped(const Rows& rows, int begin, int end, float* out) {
 void Workspace::run_target(std::span<Sequence* const> trees, std::span<const Chunk> chunks) {
   int nodes = 0;
   for (const Sequence* const s : trees) nodes += s->draft.tree.size();
-  last.verify_rows = nodes;
-  last.reused_rows = 0;
-  last.reused_share = 0;
-  last.saved_weight_bytes = 0;
+  last.verify = {.rows = nodes};
   const int begin = nodes > 0 && chunks.empty() ? catch_up(trees, nodes) : 0;
   for (Sequence* const s : trees) {
     s->draft.reused = begin > 0 ? s->draft.ran : 0;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 
+#include "draft/round_record.h"
 #include "run/executor.h"
 #include "run/row_batch.h"
 #include "text/draft_runner.h"
@@ -13,23 +14,6 @@
 #include "text/sequence.h"
 
 namespace swiftk {
-
-// Wall seconds of the last call of each phase, and what its passes ran.
-struct Phase {
-  double prefill = 0, draft = 0, verify = 0, commit = 0, score = 0;
-  double first_step = 0;  // of the draft
-  CaughtUp caught_up{};   // in it
-  int draft_steps = 0, verify_rows = 0;
-  int plan_passes = 0, draft_model_passes = 0;  // of the draft
-  int draft_nodes = 0;  // that draft steps read: of the children of each at most one is accepted
-  // What verification saved: rows that drafting had run up to some step; share of rows x steps that did not run again;
-  // weights that were not read, mostly none, since any row that runs a step reads its weights.
-  int reused_rows = 0;
-  double reused_share = 0;
-  size_t saved_weight_bytes = 0;
-  bool at_once = false;                    // the draft: without the host between its steps
-  std::array<int, kSourceIds> proposed{};  // nodes of the tree by source, the root among Target's
-};
 
 // Rows of a text that are not cached yet: n of them, from the first on.
 struct Chunk {
@@ -114,7 +98,7 @@ class Workspace {
   Buffer x;              // [max_rows, D] the residual stream
   const Runners beside;  // of the model's draft models
   std::atomic<bool> cancel{false};
-  Phase last;
+  RoundRecord last;  // of the last call of each phase
 
  private:
   void add_nodes(const Sequence&, int begin, int end);

@@ -118,7 +118,7 @@ def ways(lm: Any) -> dict[str, dict[str, Any]]:
         "default, always": {},
         **{f"{name} copy alone": {"skip": name} for name in lm.model.copies},
         **({"trimmed head alone": {"skip": DraftSpec(trimmed=True)}} if lm.model.draft_tokens else {}),
-        **{f"{name} alone": {"drafter": name} for name, drafter in DRAFTERS.items() if not drafter.plan},
+        **{f"{name} alone": {"drafter": name} for name, one in DRAFTERS.items() if not one.plan and name != "corpus"},
         **{f"{kind} alone": {"drafter": kind} for kind in lm.model.drafters},
         **{f"skips {name}": {"skip": skip} for name, skip in skip_sets(layers).items()},
         "skips every second layer, one threshold": {"skip": DraftSpec.uniform(layers), "gate": 0.0},

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import os
+from dataclasses import dataclass
+from pathlib import Path
 
 from ..errors import InvalidArgument
 
@@ -34,8 +36,13 @@ class SourceSettings:
     lookahead_window: int = 7
     lookahead_guesses: int = 7
     parallel_tokens: int = 7
+    corpus: Path | None = None  # a text file, or a folder of some: what follows the same words there is proposed
 
     def __post_init__(self) -> None:
+        if isinstance(self.corpus, (str, os.PathLike)) and os.fspath(self.corpus):
+            object.__setattr__(self, "corpus", Path(self.corpus))
+        elif self.corpus is not None:
+            raise InvalidArgument(f"[sources] corpus={self.corpus!r}, want the path of a text file or a folder")
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
@@ -48,5 +55,5 @@ class SourceSettings:
             )
 
     def arguments(self) -> dict[str, int]:
-        """As Session.set_sources takes them."""
-        return asdict(self)
+        """As _core.SourceSettings takes them, but for the corpus."""
+        return {name: getattr(self, name) for name in _RANGES}

@@ -23,9 +23,9 @@ class Drafter:
         return [NAMES.index(name) for name in self.sources]
 
 
-def numbers(drafter: str, grammar: bool) -> list[int]:
-    """Of what it asks about a text; grammar: which has one, that "auto" asks, too."""
-    also = [NAMES.index("grammar")] if grammar and drafter == "auto" else []
+def numbers(drafter: str, **there: bool) -> list[int]:
+    """Of what it asks about a text. there: sources that "auto" asks, too, where there is something to ask."""
+    also = [NAMES.index(name) for name, is_there in there.items() if is_there and drafter == "auto"]
     return DRAFTERS[drafter].numbers + also
 
 

@@ -29,14 +29,9 @@ class TreeRule:
 
     def arguments(self) -> dict[str, Any]:
         """As _core.TreeRule takes them."""
-        return {
-            "confidence": self.confidence,
-            "max_draft": self.max_draft,
-            "max_nodes": self.max_nodes,
-            "tier": self.tier,
-            "width": self.width,
-            "beam": self.beam,
-        }
+        swift = {"confidence": self.confidence, "tier": self.tier, "width": self.width}
+        grows = {"beam": self.beam} if self.beam else swift
+        return {"max_draft": self.max_draft, "max_nodes": self.max_nodes, **grows}
 
 
 class SelfSdRule:

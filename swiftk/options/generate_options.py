@@ -100,8 +100,9 @@ class GenerateOptions(TextOptions):
         'text. "recycle": the model\'s earlier candidates after the same token. "model", "block", "eagle" or "moa": '
         'the loaded draft model or head of that kind, the fastest of several. "auto": the fastest of all these. '
         '"lookup", "lookahead", "parallel" and "template" (Token Recycling\'s tree): as in their papers. "host": '
-        'tokens given to Stream.propose(). None: "auto" with gate="auto" unless skip, optimizer or an early exit is '
-        'given, else "plan".',
+        'tokens given to Stream.propose(). "corpus": what follows the same words in text files of yours, which '
+        'sources={"corpus": PATH} names, and "auto" asks then, too. None: "auto" with gate="auto" unless skip, '
+        'optimizer or an early exit is given, else "plan".',
     )
     recall: bool | None = option(
         None,
@@ -340,6 +341,10 @@ def _check_contradictions(o: GenerateOptions) -> None:
 def _check_drafter(o: GenerateOptions, skip_given: bool) -> None:
     if o.sources != SourceSettings() and not DRAFTERS[o.drafter_name].sources:
         raise InvalidArgument(f"[generate] sources= has settings of sources, and drafter={o.drafter_name!r} uses none")
+    if o.sources.corpus is not None and o.drafter_name not in ("auto", "corpus"):
+        raise InvalidArgument(
+            f"[generate] sources= has a corpus, and drafter={o.drafter_name!r} does not use it, want 'auto' or 'corpus'"
+        )
     if o.drafter is None or o.drafter == "plan":
         return
     if not o.by_time:

@@ -208,6 +208,12 @@ class LoadOptions:
         "File of a chat template (Jinja), in place of the checkpoint's own. Default: the checkpoint's.",
         metavar="FILE",
     )
+    corpus: str | Path | None = option(
+        None,
+        By(str, _path),
+        "A text file, or a folder of some: what follows the same words there is proposed to every text.",
+        metavar="PATH",
+    )
 
     def __post_init__(self) -> None:
         read_all(self)

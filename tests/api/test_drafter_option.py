@@ -16,6 +16,11 @@ N = 60
 OWN = [name for name, one in DRAFTERS.items() if not one.beside]  # others: runtime/test_draft_models.py
 
 
+def by(drafter):
+    """Options that name it, and what it drafts from."""
+    return {"drafter": drafter, **({"sources": {"corpus": __file__}} if drafter == "corpus" else {})}
+
+
 @pytest.fixture(scope="module")
 def demo():
     return swiftk.load(swiftk.demo_model(), threads=1)
@@ -35,7 +40,7 @@ def truth(demo):
 def test_the_text_is_plain_decodings(demo, truth, drafter, options, speculate):
     want = truth(**options)
     got = demo.generate(
-        PROMPT, max_new_tokens=N, ignore_eos=True, drafter=drafter, speculate=speculate, logprobs=2, **options
+        PROMPT, max_new_tokens=N, ignore_eos=True, speculate=speculate, logprobs=2, **by(drafter), **options
     )
     assert got.tokens == want.tokens and got.text == want.text
     asked = set(DRAFTERS[drafter].sources) | ({"plan"} if DRAFTERS[drafter].plan else set())
@@ -53,7 +58,7 @@ def test_the_text_is_plain_decodings(demo, truth, drafter, options, speculate):
 @pytest.mark.parametrize("drafter", OWN)
 def test_rejection_repeats_a_text_that_does_not_go_by_the_clock(demo, drafter):
     """And ends where it should. Whether its distribution is the target's is test_sampling's to say."""
-    options = {"temperature": 0.9, "seed": 5, "acceptance": "rejection", "speculate": "always", "drafter": drafter}
+    options = {"temperature": 0.9, "seed": 5, "acceptance": "rejection", "speculate": "always", **by(drafter)}
     options["recall"] = False  # what is proposed decides which draws are made
     got = demo.generate(PROMPT, max_new_tokens=N, ignore_eos=True, **options)
     assert len(got.tokens) == N
@@ -64,7 +69,7 @@ def test_rejection_repeats_a_text_that_does_not_go_by_the_clock(demo, drafter):
 @pytest.mark.parametrize("budget", [1, 2, 3, 7])
 def test_the_end_of_the_text_is_kept(demo, budget):
     for drafter in OWN:
-        got = demo.generate("the " * 20, max_new_tokens=budget, ignore_eos=True, drafter=drafter, speculate="always")
+        got = demo.generate("the " * 20, max_new_tokens=budget, ignore_eos=True, speculate="always", **by(drafter))
         assert len(got.tokens) == budget
         assert got.tokens == plain(demo, "the " * 20, max_new_tokens=budget).tokens
 

@@ -28,6 +28,7 @@ GIVEN = {  # option: as a command line gives it, and what load() is called with
     "kv_memory": ("1.5GB", "1.5GB"),
     "tokenizer": (str(swiftk.demo_model()),) * 2,
     "chat_template": ("template.jinja", "template.jinja"),
+    "corpus": ("notes", "notes"),
 }
 REST = {  # what a command wants besides, and what of load() it has no choice in
     "demo": ((), {"drafter", "drafter_pack"}),

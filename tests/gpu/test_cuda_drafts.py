@@ -141,7 +141,7 @@ def test_what_changes_from_draft_to_draft_records_nothing(gpu, tiny_dir):
         session.set_sampling(_core.Sampling(temperature=0.5 + seed, seed=seed))
         session.reuse([7 + seed])
         session.prefill(tokens(30 + 5 * seed, 128, seed))
-        session.draft(_core.TreeRule(**{**rule, "width": (10, 5, 3, 1)}))
+        session.draft(_core.TreeRule(**rule if "row_price" in rule else {**rule, "width": (10, 5, 3, 1)}))
     assert gpu.stub.count("loop_rounds") > len(RULES)
     assert gpu.stub.count("calls.cuGraphCreate") == 0  # prompts are recorded, too, but not as loops
     session.set_sampling()

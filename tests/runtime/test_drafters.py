@@ -11,6 +11,7 @@ from decode import Rule, decode, open_session
 from slow_sources import slow_proposal
 from source_rules import LAYERS, LOOPS, PARALLEL, PROMPT, RECYCLE, SETS, SKIPS, SUFFIX, all_of, source_rule
 from swiftk import _core
+from swiftk.draft.sources import NAMES
 from swiftk.errors import Cancelled, InvalidArgument
 from timed_rule import DraftRows, assert_plain, samplings
 
@@ -186,10 +187,10 @@ def test_a_cancelled_round_starts_anew(tiny_model, ids):
     ("field", "value"),
     [
         ("sources", [(1, np.zeros((16, 8)).tolist())]),
-        ("sources", [(10, np.zeros((16, 8)).tolist())]),
+        ("sources", [(len(NAMES), np.zeros((16, 8)).tolist())]),
         ("sources", [(SUFFIX, np.full((16, 8), 1.5).tolist())]),
         ("sources", [(SUFFIX, np.full((16, 8), np.nan).tolist())]),
-        ("sources", [(SUFFIX, np.zeros((16, 8)).tolist())] * 4),
+        ("sources", [(SUFFIX, np.zeros((16, 8)).tolist())] * 5),
         ("chain", -1),
         ("chain", 64),
         ("min_row_gain", float("nan")),
@@ -202,7 +203,7 @@ def test_a_bad_field_is_named(tiny_model, field, value):
     rule = source_rule(0, (SUFFIX,))
     with pytest.raises(InvalidArgument, match=rf"\[draft\] {field} is .*, want "):
         session.draft(_core.TreeRule(**{**rule, field: value}))
-    with pytest.raises(InvalidArgument, match="none without row_price"):
+    with pytest.raises(InvalidArgument, match="row_price is"):
         session.draft(_core.TreeRule(sources=rule["sources"]))
     session.draft(_core.TreeRule(**rule))
     assert session.verify()

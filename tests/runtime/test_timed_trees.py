@@ -165,11 +165,17 @@ def test_what_was_drafted_from_comes_first(tiny_model, min_step_gain):
 def test_a_bad_field_is_named(tiny_model, field, value):
     model = tiny_model("llama3", layers=LAYERS, threads=1)
     session = opened(model, SKIPS[0])
-    rule = random_rule(0)
+    rule = {} if field in ("confidence", "width") else random_rule(0)
     with pytest.raises(InvalidArgument, match=rf"\[draft\] {field} is .*, want "):
         session.draft(_core.TreeRule(**{**rule, field: value}))
     session.draft(_core.TreeRule(**rule))  # and the session goes on
     assert session.verify()
+
+
+@pytest.mark.parametrize("field, value", [("confidence", 0.5), ("width", (1, 1, 1, 1)), ("beam", 4)])
+def test_a_rule_grows_trees_in_one_way(field, value):
+    with pytest.raises(InvalidArgument, match=r"\[draft\] .* want none of it beside (row_price|beam)"):
+        _core.TreeRule(**random_rule(0), **{field: value})
 
 
 def test_tables_of_another_shape_are_refused(tiny_model):

@@ -32,16 +32,14 @@ class Rule:
     stop_ids: tuple = ()
 
     def draft(self, session, most):
+        swift = {"confidence": self.confidence, "tier": self.tier, "width": self.width}
         return session.draft(
             _core.TreeRule(
-                confidence=self.confidence,
                 max_draft=min(self.max_draft, most),
                 max_depth=min(63, most),
                 max_nodes=self.max_nodes,
-                tier=self.tier,
-                width=self.width,
                 stop_ids=self.stop_ids,
-                **self.timed,
+                **(self.timed or swift),
             )
         )
 

@@ -9,7 +9,7 @@ PROMPT = [5, 9, 2, 7, 7, 1, 30, 12, 4, 8, 21]
 SKIP = ((1,), (1, 2), -1)
 HALVES = [i / 16 for i in range(1, 16)]
 RUNNER_UP = [[p * 0.6**r for r in range(9)] for p in np.linspace(0.3, 0.05, 16)]
-TIMED = {"confidence": 0.0, "p_top1": list(np.linspace(0.3, 0.95, 16)), "edges": HALVES, "p_rank": RUNNER_UP}
+TIMED = {"p_top1": list(np.linspace(0.3, 0.95, 16)), "edges": HALVES, "p_rank": RUNNER_UP}
 RULES = {
     "fixed length": {"confidence": 0.0, "max_draft": 6},
     "epsilon": {"confidence": 0.3, "max_draft": 25},

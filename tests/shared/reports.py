@@ -5,6 +5,7 @@ from html.parser import HTMLParser
 
 from swiftk.draft.cost import Round
 from swiftk.draft.draft_spec import DraftSpec
+from swiftk.draft.sources import NAMES
 from swiftk.pages.charts import KINDS
 from swiftk.running.result import Result, TokenLogprobs
 from swiftk.running.stats import Recorder
@@ -87,7 +88,7 @@ def made(texts, rounds, logprobs=False, reason_off=None, plain=0.01, **trace):
     for spine, tokens, accepted, skip in rounds:
         seconds = {"draft": 0.004 * spine, "verify": 0.012, "commit": 0.0001}
         counts = {"steps": spine, "drafted": spine, "nodes": spine + 3 if spine else 1, "reused_rows": spine}
-        reported = turn(**seconds, **counts, saved_weight_bytes=0, proposed=[1, spine, *[0] * 8])
+        reported = turn(**seconds, **counts, saved_weight_bytes=0, proposed=[1, spine, *[0] * (len(NAMES) - 2)])
         recorder.round(reported, ["plan"] * accepted, tokens, tokens <= accepted)
         recorder.decode += 0.0125 + 0.004 * spine
         clocked = Round(

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 #include "draft/sources/registry.h"
@@ -29,15 +30,15 @@ TreeRule with_source(const TreeRule& plan, const std::string& name, float row_pr
     fail(Status::InvalidArgument, "[draft] row_price is " + std::to_string(row_price) + ", want 0 or more");
   }
   if (id == SourceId::Plan) return plan;
-  TreeRule rule{.confidence = 0, .max_draft = 0, .max_depth = plan.max_draft, .max_nodes = plan.max_nodes};
-  rule.stop_ids = plan.stop_ids;
-  rule.min_step_gain = 1;
-  rule.sources = {{id, usual_chance(id)}};
+  TimedRule timed{.min_step_gain = 1, .sources = {{id, usual_chance(id)}}};
   const float price = trust_of(id) ? row_price : 0;
-  for (int node = 0; node < std::min(plan.max_nodes, TokenTree::kMaxNodes); ++node) {
-    rule.row_price.push_back(node * price);
-  }
-  return rule;
+  const int most = std::clamp(plan.max_nodes, 1, TokenTree::kMaxNodes);
+  for (int node = 0; node < most; ++node) timed.row_price.push_back(node * price);
+  return {.max_draft = 0,
+          .max_depth = plan.max_draft,
+          .max_nodes = plan.max_nodes,
+          .stop_ids = plan.stop_ids,
+          .grows = std::move(timed)};
 }
 
 }  // namespace swiftk

@@ -14,7 +14,8 @@
   X(Parallel, parallel)       \
   X(Template, template)       \
   X(Grammar, grammar)         \
-  X(Host, host)
+  X(Host, host)               \
+  X(Corpus, corpus)
 
 namespace swiftk {
 
@@ -29,7 +30,7 @@ inline constexpr int kSourceIds = 2 SWIFTK_EACH_SOURCE(SWIFTK_ONE);
 // A list of proposals is as long as this, and as many words say how sure its source is of it.
 inline constexpr int kProposalBuckets = 16, kProposalRanks = 8;
 
-inline constexpr int kMostSources = 3;  // that are asked at a time
+inline constexpr int kMostSources = 4;  // that are asked at a time
 
 // How often proposals are right before any was seen: the best by a line through logits, over buckets; the others share
 // what it leaves.

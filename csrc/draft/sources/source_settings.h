@@ -1,5 +1,6 @@
 // Settings of sources that callers may change. The defaults are those of the papers, or were measured.
 #pragma once
+#include <memory>
 
 namespace swiftk {
 
@@ -27,11 +28,14 @@ struct ParallelSettings {
   bool operator==(const ParallelSettings&) const = default;
 };
 
+class CorpusIndex;
+
 struct SourceSettings {
   SuffixSettings suffix;
   LookupSettings lookup;
   LookaheadSettings lookahead;
   ParallelSettings parallel;
+  std::shared_ptr<const CorpusIndex> corpus{};  // null: source Corpus proposes nothing
 
   bool operator==(const SourceSettings&) const = default;
   // Throws Error(InvalidArgument) naming the field, its value and its range.
