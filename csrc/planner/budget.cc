@@ -8,14 +8,12 @@
 namespace swiftk {
 
 // The more texts, the dearer are rows beyond theirs, and the less is to be hoped for.
-Budget::Budget(bool plan, int texts)
-    : plan_(plan),
-      opening_((plan ? tuned::kOpening : tuned::kProposing) / std::sqrt(texts)),
-      budget_(opening_),
-      back_off_(tuned::kBackOff) {}
+Budget::Budget(double opening, int texts)
+    : opening_(opening / std::sqrt(texts)), budget_(opening_), back_off_(tuned::kBackOff) {}
 
 void Budget::start(bool alone) {
   if (alone || since_plain_ >= tuned::kSoon) want_plain_ = std::max(want_plain_, 1);
+  if (off_for_ > 0 && rested_ >= tuned::kBackOff) wake();
 }
 
 bool Budget::measured() const {
@@ -26,22 +24,19 @@ void Budget::earn(double steps) { budget_ = std::min(budget_ + steps, tuned::kSa
 
 void Budget::rest(double tokens) {
   earn(tuned::kEarned * tokens);
-  quiet_for_ = std::max(0.0, quiet_for_ - tokens);
   if (off_for_ == 0) return;
+  rested_ += tokens;
   off_for_ = std::max(off_for_ - tokens, budget_ <= 0 ? 1.0 : 0.0);
-  if (off_for_ == 0) {
-    tokens_ = steps_ = 0;
-    budget_ = std::min(budget_, opening_);  // what sources gained is not for drafts to lose
-  }
 }
 
-void Budget::drafted_round(double tokens, double steps, bool drafted) {
+void Budget::drafted_round(double tokens, double steps, bool own) {
   rest(tokens);
   ++since_plain_;
+  if (!own) return;
   tokens_ = tuned::kRecent * tokens_ + tokens;
   steps_ = tuned::kRecent * steps_ + steps;
   earn(tokens - steps);
-  if (drafted && budget_ == tuned::kSavings) {
+  if (budget_ == tuned::kSavings) {
     back_off_ = tuned::kBackOff;
     failed_ = false;
   }
@@ -94,15 +89,12 @@ bool Budget::plain_round(double tokens) {
   }
   lost_rate_ = tokens_ / steps_;
   tokens_ = steps_ = 0;
-  if (off_for_ > 0) {
-    quiet_for_ = tuned::kBackOff;
-    return false;
-  }
   failed_before_ = failed_;
   failed_ = true;
   off_for_ = back_off_;
+  rested_ = 0;
   back_off_ = std::min(2 * back_off_, tuned::kMostOff);
-  return plan_;
+  return true;
 }
 
 }  // namespace swiftk

@@ -4,18 +4,19 @@
 
 namespace swiftk {
 
-// A budget holds what drafting may lose, in plain steps: a little at first, more with every token and with all that
-// drafting gains. Once the budget is empty the plain step is measured afresh, and if the loss stands, drafting is off
-// for a while, longer each time. Sources that cost no step go on meanwhile, and are off in their turn once they lose;
-// where they are all that drafts, a tree is never larger than the budget could lose whole.
+// A budget holds what a way to draft may lose, in plain steps: a little at first, more with every token and with all
+// that the way gains. Once the budget is empty the plain step is measured afresh, and if the loss stands, the way is
+// off for a while, longer each time. Plans have one, and sources alone another: neither loses what the other has
+// gained.
 class Budget {
  public:
-  // plan: whether one drafts, and not sources alone. texts: that step together, about.
-  explicit Budget(bool plan, int texts = 1);
+  // opening: plain steps that may be lost before anything was gained. texts: that step together, about.
+  explicit Budget(double opening, int texts = 1);
 
-  void start(bool alone);  // another text, alone or among others: a plain step may cost something else
-  bool draft_next() const { return off_for_ == 0 && measured(); }
-  bool propose_next() const { return plan_ && quiet_for_ == 0 && measured(); }  // where there is no draft
+  // Another text, alone or among others: a plain step may cost something else, and what did not come true in the texts
+  // before may in this one. It is a new chance, if the last one was long enough ago to be paid for.
+  void start(bool alone);
+  bool measured() const;  // a plain step was, lately
   double left() const { return budget_; }
   bool off() const { return off_for_ > 0; }
   // Tokens per plain step of the rounds before drafting was given up last.
@@ -28,25 +29,23 @@ class Budget {
   void charge(double steps);  // spent for drafts, outside of a round
   void read(double steps);    // a text that is drafted in from now on: out of what was gained, not of a first chance
 
-  // A round of so many tokens a text, in plain steps; drafted: by steps of a plan.
-  // Returns whether drafting by a plan was just given up.
+  // A round of so many tokens a text. Returns whether the way was just given up.
   bool plain_round(double tokens);
-  void drafted_round(double tokens, double steps, bool drafted);
+  // It took so many plain steps. own: by this way.
+  void drafted_round(double tokens, double steps, bool own);
 
  private:
-  bool measured() const;
   void earn(double steps);
   void rest(double tokens);
   void another_chance();
 
-  bool plan_;
   double opening_, budget_;
   double tokens_ = 0, steps_ = 0;  // what the last rounds that drafted brought, and took in plain steps
   double lost_rate_ = 1;
   int since_plain_ = 0, want_plain_ = 2;
   bool confirm_ = false;
-  bool failed_ = false, failed_before_ = false;    // the last plan that drafted, and the one before it
-  double off_for_ = 0, back_off_, quiet_for_ = 0;  // tokens
+  bool failed_ = false, failed_before_ = false;  // the last plan that drafted, and the one before it
+  double off_for_ = 0, back_off_, rested_ = 0;   // tokens
 };
 
 }  // namespace swiftk

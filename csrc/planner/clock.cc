@@ -48,6 +48,7 @@ void RowPrices::plain() {
   for (Samples& s : samples_) {
     fewer |= !s.others.empty();
     s.others.clear();
+    if (++s.unconfirmed == tuned::kUnconfirmed) fewer |= !s.beside.empty(), s.beside.clear();
   }
   if (fewer) fill();
 }
@@ -55,6 +56,7 @@ void RowPrices::plain() {
 void RowPrices::add(int rows, double price) {
   if (rows < 2) return;
   Samples& s = samples_[nearest(rows)];
+  s.unconfirmed = 0;
   std::deque<double>& kept = near_-- > 0 ? s.beside : s.others;
   kept.push_back(price);
   if (kept.size() > tuned::kSamples) kept.pop_front();

@@ -26,7 +26,8 @@ class Mean {
 
 // The cost of a pass of n rows beyond one row, as a share of that: never falling with n. Medians of samples that were
 // taken beside a plain step: neither a busy machine nor one that changes its speed moves them far. Without such samples
-// others serve until the next plain step: what once stuttered is to be tried again.
+// others serve until the next plain step, and samples that were not confirmed for many plain steps are dropped: what once
+// stuttered is to be tried again.
 class RowPrices {
  public:
   static constexpr int kMost = 512;  // rows
@@ -43,6 +44,7 @@ class RowPrices {
  private:
   struct Samples {
     std::deque<double> beside, others;
+    int unconfirmed = 0;  // plain steps since the last of them
     double before = -1;  // in another process
   };
   void fill();

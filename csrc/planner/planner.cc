@@ -91,8 +91,11 @@ int Planner::mode(const DraftMode& asked, std::span<const InUse> texts) {
     }
     place = place_of_another(modes_, kept);
     Mode& m = modes_[place];
-    m = {.asked = asked, .budgets = {}};
-    for (int l = 0; l < kLoads; ++l) m.budgets.emplace_back(asked.plans != Plans::None, 1 << l);
+    m = {.asked = asked, .by_plans = {}, .by_sources = {}};
+    for (int l = 0; l < kLoads; ++l) {
+      m.by_plans.emplace_back(tuned::kOpening, 1 << l);
+      m.by_sources.emplace_back(tuned::kProposing, 1 << l);
+    }
     m.next.mode = place;
   }
   modes_[place].used = ++uses_;
@@ -100,9 +103,12 @@ int Planner::mode(const DraftMode& asked, std::span<const InUse> texts) {
 }
 
 void Planner::start_text(int mode) {
-  std::vector<Budget>& budgets = modes_[mode].budgets;
-  for (Budget& budget : budgets) budget.start(&budget == &budgets[0]);
-  modes_[mode].due = 0;
+  Mode& m = modes_[mode];
+  for (std::vector<Budget>* const budgets : {&m.by_plans, &m.by_sources}) {
+    for (Budget& budget : *budgets) budget.start(&budget == &budgets->front());
+  }
+  for (Mode::Loss& loss : m.losses) loss.off_for = std::min(loss.off_for, tuned::kBackOff);
+  m.due = 0;
 }
 
 int Planner::load(int texts) { return std::bit_width(static_cast<unsigned>(texts - 1)); }
@@ -258,7 +264,6 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan, cons
   ++m.rounds;
   Allotment& next = m.next;
   next.pace = pace;
-  next.eager = m.rounds % tuned::kLook == tuned::kLook - 1;
   if (m.asked.always) {
     next.steps = kSteps;
     next.rows = kRows;
@@ -266,24 +271,23 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan, cons
     next.proposals = true;
     return next;
   }
-  const Budget& budget = m.budget(texts);
-  // A round bets a part of what may be lost; sources all of it, up to one plain step.
-  double bet = m.asked.plans != Plans::None ? std::max(tuned::kBet * budget.left(), tuned::kLeastBet)
-                                            : std::clamp(budget.left(), 0.0, 1.0);
+  const Budget &plans = m.budget(texts), &sources = m.by_sources[load(texts)];
+  const bool measured = clock_.knows(texts) && plans.measured() && sources.measured();
+  next.drafts = next.plan >= 0 && measured && !plans.off();
+  next.proposals = measured && (next.drafts || !sources.off());
+  // A round of a plan bets a part of what may be lost; one of sources all of it, up to one plain step.
+  double bet =
+      next.drafts ? std::max(tuned::kBet * plans.left(), tuned::kLeastBet) : std::clamp(sources.left(), 0.0, 1.0);
   if (next.plan >= 0 && plans_[next.plan].plan->skip.alone() && !tried(next.plan))
     bet = std::min(bet, tuned::kFirstBet);
   next.steps = m.doubtful ? 1 : std::clamp(static_cast<int>((bet - m.opening) / m.plan_cost), 1, kSteps);
   next.rows = static_cast<int>(std::upper_bound(m.beyond.begin(), m.beyond.end(), bet) - m.beyond.begin());
-  const bool on = budget.draft_next() && clock_.knows(texts);
-  next.drafts = next.plan >= 0 && on;
-  next.proposals = on || (budget.propose_next() && clock_.knows(texts));
   return next;
 }
 
 // The allotment says what a step and a row must bring if all texts drafted like this one.
 TreeRule Planner::rule(const Allotment& a, const TextOdds& text, const RoundTexts& round, int by_plan) const {
   const Mode& m = modes_[a.mode];
-  const float eager = a.eager ? static_cast<float>(tuned::kEager) : 1.0f;
   if (!a.drafts && !a.proposals) return {.max_draft = 0};
   TimedRule rule;
   const double share = round.worth / (round.texts * a.worth());
@@ -293,13 +297,13 @@ TreeRule Planner::rule(const Allotment& a, const TextOdds& text, const RoundText
     const double step = std::min(least, a.rate * m.plan_cost);
     least = share * (least + step * (round.texts - by_plan) / by_plan);
   }
-  rule.min_step_gain = static_cast<float>(least) * eager;
-  rule.min_row_gain = static_cast<float>(a.min_row_gain * share) * eager;
+  rule.min_step_gain = static_cast<float>(least);
+  rule.min_row_gain = static_cast<float>(a.min_row_gain * share);
   rule.row_price.assign(m.beyond.begin(), m.beyond.begin() + round.rows);
   rule.others = round.texts - 1;
   const std::vector<SourceId>& ids = m.asked.sources;
   const bool priced = a.drafts || std::all_of(ids.begin(), ids.end(), [&](SourceId id) { return text.of(id); });
-  for (float& price : rule.row_price) price *= eager * static_cast<float>(priced ? round.worth : 0);
+  for (float& price : rule.row_price) price *= static_cast<float>(priced ? round.worth : 0);
   if (a.drafts) {
     for (int b = 0; b < kBuckets; ++b) {
       rule.p_top1[b] = static_cast<float>(a.odds.p_top1[b]);
@@ -325,11 +329,13 @@ void Planner::observe(const Allotment& a, std::span<const Outcome> outcomes, std
   if (const int alone = guide_of(plans_[a.plan]); alone >= 0) plans_[alone].observe(guide);
 }
 
+// A machine's speed drifts within a text, and a plain step was measured some rounds ago. The pass that verified the
+// draft was not, so it says what the draft costs now.
 void Planner::learn(const RoundRecord& r) {
   if (r.plain()) return clock_.plain(r.texts, r.own_seconds());
-  const double step = clock_.step(r.texts);
   const DraftRecord& d = r.draft;
   clock_.verified(r.texts, r.verify.rows, r.verify.seconds);
+  const double step = r.verify.seconds / (1 + clock_.beyond(r.texts, r.verify.rows));
   if (d.plan < 0 || d.steps == 0 || step <= 0) return;
   Choice& c = plans_[d.plan];
   if (d.caught_up.tokens > 0) reading_[*c.plan->skip.draft_model].add(d.caught_up.seconds / d.caught_up.tokens);
@@ -339,29 +345,35 @@ void Planner::learn(const RoundRecord& r) {
   c.first[l].add(std::max(0.0, d.own_first_step() / step - cost(c, r.texts)));
 }
 
+double Planner::usual(const RoundRecord& r) const {
+  const double rows = 1 + clock_.beyond(r.texts, r.verify.rows);
+  const double measured = r.verify.seconds > 0 ? r.draft.own_seconds() / r.verify.seconds * rows : 0;
+  return rows + (r.draft.plan >= 0 ? cost(plans_[r.draft.plan], r.texts, r.draft.passes()) : measured);
+}
+
 bool Planner::settle(const Allotment& a, const RoundRecord& r, double tokens) {
   Mode& m = modes_[a.mode];
   Budget& budget = m.budget(r.texts);
-  const DraftRecord& d = r.draft;
   m.tokens += tokens;
   for (Mode::Loss& loss : m.losses) {
     loss.off_for = std::max(0.0, loss.off_for - tokens);
     if (loss.ago >= 0) loss.ago += tokens;
   }
+  Budget& sources = m.by_sources[load(r.texts)];
   if (r.plain()) {
-    if (!budget.plain_round(tokens)) return false;
+    if (&sources != &budget) sources.plain_round(tokens);
+    if (!budget.plain_round(tokens) || &sources == &budget) return false;
     m.losses.resize(plans_.size());
     if (m.drafted >= 0) m.losses[m.drafted].ago = 0;
     return !make_way(m, r.texts);
   }
   const double step = clock_.step(r.texts);
   if (step <= 0) return false;
-  // A machine that stutters is no loss of drafting's.
-  const double drafting = d.plan >= 0 ? cost(plans_[d.plan], r.texts, d.passes()) : d.own_seconds() / step;
-  const double usual = drafting + 1 + clock_.beyond(r.texts, r.verify.rows);
-  budget.read(d.caught_up.seconds / step);
-  const bool drafted = a.drafts && d.steps > 0;  // the round's steps may all be of texts in another mode
-  budget.drafted_round(tokens, std::min(r.own_seconds() / step, 1.5 * usual), drafted);
+  const bool drafted = a.drafts && r.draft.steps > 0;  // the round's steps may all be of texts in another mode
+  sources.drafted_round(tokens, usual(r), !drafted);
+  if (&sources == &budget) return false;
+  budget.read(r.draft.caught_up.seconds / step);
+  budget.drafted_round(tokens, usual(r), drafted);
   if (!drafted) return false;
   m.drafted = a.plan;
   if (budget.left() == tuned::kSavings && a.plan < static_cast<int>(m.losses.size())) m.losses[a.plan] = {};

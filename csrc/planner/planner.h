@@ -34,7 +34,6 @@ struct Allotment {
   double rate = 1;           // that it promises
   double min_step_gain = 2;  // a draft step pays after nodes accepted with this probability, on the mean of texts
   double min_row_gain = 0;   // what one more row in a step must bring: its part of what the step must
-  bool eager = false;        // this once: to see what lies after
   Odds odds{};
 
   double worth() const { return drafts ? rate : pace; }  // tokens that a plain step of time is worth to a text
@@ -102,6 +101,8 @@ class Planner {
 
   // A round is over.
   void learn(const RoundRecord&);
+  // Plain steps that such a round usually takes: a machine that stutters is no loss of drafting's.
+  double usual(const RoundRecord&) const;
   // Texts of one mode in it got so many tokens each. Returns whether drafting by plans was just given up in it.
   bool settle(const Allotment&, const RoundRecord&, double tokens);
   // Learns from verification of nodes that the plan drafted from, and of the lists of the draft model that guides it,
@@ -150,8 +151,9 @@ class Planner {
     }
   };
   struct Mode {
-    Budget& budget(int texts) { return budgets[load(texts)]; }
-    const Budget& budget(int texts) const { return budgets[load(texts)]; }
+    // What plans may lose; where none may draft, what sources may.
+    Budget& budget(int texts) { return (asked.plans == Plans::None ? by_sources : by_plans)[load(texts)]; }
+    const Budget& budget(int texts) const { return const_cast<Mode*>(this)->budget(texts); }
 
     // A plan whose number is another's from now on.
     void forget(int plan) {
@@ -160,8 +162,8 @@ class Planner {
     }
 
     DraftMode asked;
-    std::vector<Budget> budgets;  // [kLoads]
-    uint64_t used = 0;            // when it was last
+    std::vector<Budget> by_plans, by_sources;  // [kLoads]
+    uint64_t used = 0;                         // when it was last
     Allotment next{};
     int directed = -1;  // the plan that its host named last
     int drafted = -1;   // the plan that drafted last

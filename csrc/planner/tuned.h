@@ -48,13 +48,13 @@ inline constexpr double kBackOff = 64, kMostOff = 8192;  // tokens before it is 
 inline constexpr int kReplain = 64;       // rounds of drafting between two plain ones, which keep prices fresh,
 inline constexpr double kDoubtful = 1.2;  // and where the rate is below this:
 inline constexpr int kSoon = 16;
+inline constexpr int kUnconfirmed = 64;  // plain steps after which a price that no pass has confirmed is forgotten
 
 // How far and wide. A look at what was learned takes half a millisecond.
 inline constexpr int kLook = 8;              // rounds between two looks,
 inline constexpr int kSoonLook = 1;          // while the plan that drafts was tried little,
 inline constexpr double kLookShare = 0.005;  // or more, where they would take more than this of the time;
 inline constexpr double kMoved = 1.3;        // or where a text's pace has changed by this
-inline constexpr double kEager = 0.85;       // in the last of them: of what a step must bring and rows cost
 inline constexpr double kUnsure = 0.6;       // a plan is believed to be better by this over the root of its outcomes
 inline constexpr double kPace = 0.94;        // weight that the rounds before keep in a text's pace,
 inline constexpr double kFastest = 12;       // which is never taken to be higher

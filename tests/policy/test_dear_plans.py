@@ -32,8 +32,8 @@ def test_always_drafts_though_sources_alone_would_go_faster(always):
 
 
 def test_steps_of_other_texts_are_none_of_a_plan_that_rests():
-    """A was given up while B was directed, and is directed again in a round whose steps are another text's: nothing of
-    that round is A's, and A rests its 64 tokens. (What was noted of plan -1 once overwrote what lay before a table.)"""
+    """Drafting was given up while B was directed. A is directed again in rounds whose steps are another text's: nothing
+    of them is A's, and it rests its 64 tokens. (What was noted of plan -1 once overwrote what lay before a table.)"""
     a, b = PLAN, _core.DraftSpec(**DraftSpec([2], [2]).arguments())
     one = _testing.Planner(model(), directed=True)
     one.start_text()
@@ -43,11 +43,11 @@ def test_steps_of_other_texts_are_none_of_a_plan_that_rests():
     assert one.next(a)["drafts"]
     one.learn(2, rows=5, draft_steps=2, draft=0.2, verify=1.05)
     one.next(b)
-    one.learn(1, rows=9, draft_steps=0, draft=0.0, verify=4.0)
+    one.learn(1, rows=9, draft_steps=9, draft=9.0, verify=1.05)
     for _ in range(2):
         one.next(b)
         one.learn(1)
-    assert not one.resting
+    assert one.resting
     for tokens in range(0, 54, 9):
         assert not one.next(a)["drafts"], tokens
         one.learn(9, rows=9, draft_steps=1, draft=0.1, verify=1.05)

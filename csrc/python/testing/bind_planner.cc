@@ -112,7 +112,7 @@ namespace {
 
 py::dict reported(const Allotment& a, const TreeRule& rule) {
   const TimedRule r = rule.timed() ? *rule.timed() : TimedRule{};
-  return py::dict("drafts"_a = a.drafts, "proposals"_a = a.proposals, "eager"_a = a.eager, "steps"_a = a.steps,
+  return py::dict("drafts"_a = a.drafts, "proposals"_a = a.proposals, "steps"_a = a.steps,
                   "rows"_a = a.rows, "plan"_a = a.plan, "rate"_a = a.rate, "min_step_gain"_a = r.min_step_gain,
                   "edges"_a = r.edges, "p_top1"_a = r.p_top1, "p_rank"_a = r.p_rank, "row_price"_a = r.row_price,
                   "max_draft"_a = rule.max_draft);
