@@ -1,23 +1,141 @@
 // A block head (DFlash, arXiv 2602.06036, and DSpark, 2607.05147): features of the text's rows are keys and values
 // of its layers. The first step of a draft runs a block of positions after the text, which see each other; each then
-// has logits, which the other steps only read, with the bias by the token before.
+// has logits, which the other steps only read, with the bias by the token before. Its files are z-lab's DFlash, or
+// vLLM's speculators of type "dflash" or "dspark".
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
 
+#include "draft/token_tree.h"
 #include "heads/head.h"
+#include "heads/layers.h"
+#include "heads/read.h"
 #include "heads/runner.h"
+#include "model/loader.h"
 #include "run/logits.h"
 
 namespace swiftk {
 namespace {
 
+constexpr const char* kConfidence = "confidence_head.proj.weight";
+
+struct BlockHead final : DraftModel {
+  static bool recognise(const ModelFiles&);
+  static std::vector<KernelShape> shapes(const ModelFiles&, const ModelFiles& target, const std::string& dtype);
+  static std::shared_ptr<DraftModel> load(const ModelFiles&, const LoadOptions&, const Model& target);
+  std::unique_ptr<DraftRunner> runner(const Model& target, int number, Executor& host, int sequences,
+                                      int blocks) const override;
+
+  int size = 0;                         // positions of a block
+  bool from_anchor = false;             // the first, where the last token stands, proposes what follows it, too
+  int32_t mask = 0;                     // token at all but the first
+  Weight fc;                            // [D, taps * the model's D]
+  const float* feature_norm = nullptr;  // [D]
+  int rank = 0;                         // of the bias; 0: none
+  const float* before = nullptr;        // [the model's V, rank]
+  Weight bias;                          // [its V, rank]
+  // How often a place's best token is right, as it foretells: the logistic function of sure (of what its layers say
+  // there, after their norm) + sure_before (of the token before).
+  std::vector<float> sure;         // [D]; empty: it does not foretell
+  std::vector<float> sure_before;  // [the model's V]
+};
+
+// DSpark's confidence head: a row of the states of a place, then of the embedding of the token before where it
+// reads that, too, and a bias. What it says of the token before is made for all tokens at once.
+void read_confidence(const Checkpoint& checkpoint, const Config& target, bool reads_before, BlockHead& block) {
+  const int D = target.D, V = target.V, rank = reads_before ? block.rank : 0;
+  block.sure = checkpoint.floats(kConfidence, {1, D + rank});
+  block.sure_before.assign(V, checkpoint.floats("confidence_head.proj.bias", {1})[0]);
+  if (rank > 0) {
+    const std::vector<float> before = checkpoint.floats("markov_head.markov_w1.weight", {V, rank});
+    for (int i = 0; i < V; ++i) {
+      const float* const row = before.data() + static_cast<size_t>(i) * rank;
+      block.sure_before[i] += std::inner_product(row, row + rank, block.sure.begin() + D, 0.0f);
+    }
+  }
+  block.sure.resize(D);
+}
+
+// The one field in which formats differ most is which number a layer's output has: DFlash counts from the first layer,
+// speculators as transformers' hidden_states, whose first is the embedding.
+Config read_config(const Json& json, const Config& target, const Checkpoint& checkpoint, BlockHead& block) {
+  block.V = target.V;
+  const Json* const type = given(json, "speculators_model_type");
+  const Json* const own = given(json, type ? "transformer_layer_config" : "dflash_config");
+  if (!own || !own->is(Json::Type::Object)) {
+    wrong(std::string("config.") + (type ? "transformer_layer_config" : "dflash_config") + " is " +
+          (own ? own->show() : "missing") + ", want an object");
+  }
+  block.size = count(json, "block_size", 2);
+  if (type) {
+    const bool spark = type->string() == "dspark";
+    block.from_anchor = flag(json, "sample_from_anchor", spark);
+    block.mask = count(json, "mask_token_id", 0);
+    block.taps = taps_of(json, "aux_hidden_state_layer_ids", 1, target);
+    block.rank = spark ? count(json, "markov_rank", 0) : 0;
+    const Json* const kind = given(json, "markov_head_type");
+    if (block.rank > 0 && kind && kind->string() != "vanilla") {
+      unsupported("config.markov_head_type=" + kind->show() + " is not supported (supported: \"vanilla\")");
+    }
+    read_vocabulary(json, target, checkpoint, block);
+  } else {
+    block.mask = count(*own, "mask_token_id", 0);
+    block.taps = taps_of(*own, "target_layer_ids", 0, target);
+  }
+  if (block.size > TokenTree::kMaxNodes) {
+    unsupported("config.block_size is " + std::to_string(block.size) + ", want at most " +
+                std::to_string(TokenTree::kMaxNodes));
+  }
+  Config layers = layer_config(type ? *own : json);
+  must_match("hidden_size", layers.D, target.D);
+  must_match("vocab_size", layers.V, target.V);
+  if (block.mask >= target.V) {
+    wrong("config.mask_token_id is " + std::to_string(block.mask) + ", the model has tokens 0.." +
+          std::to_string(target.V - 1));
+  }
+  want_no_window(layers);
+  block.reach = block.size - !block.from_anchor;
+  if (type && type->string() == "dspark") {
+    const bool foretells = flag(json, "enable_confidence_head", checkpoint.has(kConfidence));
+    const bool reads_before = block.rank > 0 && flag(json, "confidence_head_with_markov", true);
+    if (foretells) read_confidence(checkpoint, target, reads_before, block);
+  }
+  return layers;
+}
+
+Manifest manifest_of(const Checkpoint& checkpoint, Model& layers, BlockHead& head) {
+  const Config& c = layers.config;
+  Manifest jobs(checkpoint);
+  jobs.add_layers(layers, "layers.");
+  jobs.add_vector({jobs.get("norm.weight", {c.D})}, 0, &layers.final_norm);
+  jobs.add_vector({jobs.get("hidden_norm.weight", {c.D})}, 0, &head.feature_norm);
+  const auto taps = static_cast<int64_t>(head.taps.size());
+  jobs.add_other(jobs.get("fc.weight", {c.D, taps * c.D}), &head.fc);
+  if (!head.tokens.empty()) {
+    jobs.add_matrix({Matrix::Head, {jobs.get("lm_head.weight", {head.V, c.D})}, 0, false});
+  }
+  if (head.rank == 0) return jobs;
+  TensorView before = jobs.get("markov_head.markov_w1.weight", {c.V, head.rank});
+  before.shape = {int64_t{c.V} * head.rank};
+  jobs.add_vector({before}, 0, &head.before);
+  jobs.add_other(jobs.get("markov_head.markov_w2.weight", {head.V, head.rank}), &head.bias);
+  return jobs;
+}
+
+KernelShape shape_of(const Config& layers, const BlockHead& head) {
+  KernelShape shape{.config = layers, .head = true};
+  shape.config.V = head.V;
+  shape.linears = {{layers.D, static_cast<int>(head.taps.size()) * layers.D}};
+  if (head.rank > 0) shape.linears.push_back({head.V, head.rank});
+  return shape;
+}
+
 class Block : public Runner {
  public:
-  Block(const Model& target, int number, const Executor& host, int sequences, int blocks)
-      : Runner(target, number, host, sequences, blocks),
-        block_(head_.block),
+  Block(const BlockHead& head, const Model& target, int number, const Executor& host, int sequences, int blocks)
+      : Runner(head, target, number, host, sequences, blocks),
+        block_(head),
         c_(head_.layers->config),
         ahead_(ops_, sizeof(float) * sequences * block_.size * head_.V),
         features_(ops_, sizeof(float) * kMostRows * block_.fc.k),
@@ -147,7 +265,7 @@ class Block : public Runner {
     return row;
   }
 
-  const BlockParts& block_;
+  const BlockHead& block_;
   const Config& c_;                   // of its layers
   Buffer ahead_;                      // [sequences, size, its V]
   Buffer features_;                   // [kMostRows, taps D]
@@ -158,11 +276,39 @@ class Block : public Runner {
   std::vector<int32_t> last_;
 };
 
+std::unique_ptr<DraftRunner> BlockHead::runner(const Model& target, int number, Executor& host, int sequences,
+                                               int blocks) const {
+  return std::make_unique<Block>(*this, target, number, host, sequences, blocks);
+}
+
+bool BlockHead::recognise(const ModelFiles& files) {
+  const std::string type = speculator_of(files.json());
+  return type == "dflash" || type == "dspark" || (type.empty() && given(files.json(), "dflash_config"));
+}
+
+std::vector<KernelShape> BlockHead::shapes(const ModelFiles& files, const ModelFiles& target,
+                                           const std::string& dtype) {
+  const KernelShape model = kernel_shape(target, dtype);
+  BlockHead head;
+  KernelShape shape = shape_of(read_config(files.json(), model.config, files.tensors(), head), head);
+  shape.dtype = model.dtype;
+  return {shape};
+}
+
+std::shared_ptr<DraftModel> BlockHead::load(const ModelFiles& files, const LoadOptions& options, const Model& target) {
+  const auto head = std::make_shared<BlockHead>();
+  const Checkpoint& file = files.tensors();
+  const auto layers = head_model(read_config(files.json(), target.config, file, *head), options, target);
+  load_tensors(file, options, *layers, manifest_of(file, *layers, *head), shape_of(layers->config, *head));
+  head->opens = true;
+  set_layers(*head, layers, target, head->tokens.empty(), elements(head->fc));
+  return head;
+}
+
 }  // namespace
 
-std::unique_ptr<DraftRunner> make_block(const Model& target, int number, const Executor& host, int sequences,
-                                        int blocks) {
-  return std::make_unique<Block>(target, number, host, sequences, blocks);
+HeadKind block_kind() {
+  return {.name = "block", .recognise = BlockHead::recognise, .shapes = BlockHead::shapes, .load = BlockHead::load};
 }
 
 }  // namespace swiftk

@@ -2,7 +2,10 @@
 // that it drafts for but the vocabulary.
 #include <algorithm>
 
+#include "draft/token_tree.h"
 #include "heads/head.h"
+#include "heads/layers.h"
+#include "heads/read.h"
 #include "heads/runner.h"
 #include "run/logits.h"
 
@@ -11,8 +14,7 @@ namespace {
 
 class Independent : public Runner {
  public:
-  Independent(const Model& target, int number, const Executor& host, int sequences, int blocks)
-      : Runner(target, number, host, sequences, blocks) {}
+  using Runner::Runner;
 
   void step(const KvPool&, std::span<Sequence* const> sequences, std::span<const int> n, float* logits,
             std::atomic<bool>& cancel) override {
@@ -70,11 +72,46 @@ class Independent : public Runner {
   }
 };
 
+struct IndependentModel final : DraftModel {
+  static bool recognise(const ModelFiles&);
+  static std::vector<KernelShape> shapes(const ModelFiles&, const ModelFiles& target, const std::string& dtype);
+  static std::shared_ptr<DraftModel> load(const ModelFiles&, const LoadOptions&, const Model& target);
+  std::unique_ptr<DraftRunner> runner(const Model& target, int number, Executor& host, int sequences,
+                                      int blocks) const override {
+    return std::make_unique<Independent>(*this, target, number, host, sequences, blocks);
+  }
+};
+
+bool IndependentModel::recognise(const ModelFiles& files) { return speculator_of(files.json()).empty(); }
+
+std::vector<KernelShape> IndependentModel::shapes(const ModelFiles& files, const ModelFiles& /*target*/,
+                                                  const std::string& dtype) {
+  return {kernel_shape(files, dtype)};
+}
+
+std::shared_ptr<DraftModel> IndependentModel::load(const ModelFiles& files, const LoadOptions& options,
+                                                   const Model& target) {
+  const auto out = std::make_shared<IndependentModel>();
+  const std::shared_ptr<const Model> model = load_model(files, options);
+  out->layers = model;
+  out->V = model->config.V;
+  out->reach = TokenTree::kMaxNodes;
+  out->reading = share_read(target, layer_elements(*model));
+  out->bytes = model->own.bytes;
+  for (const Weights& copy : model->copies) out->bytes += copy.bytes;
+  out->read_bytes = model->copies.empty() ? model->own.read_bytes : model->copies[0].read_bytes;
+  out->block_bytes = swiftk::block_bytes(*model);
+  return out;
+}
+
 }  // namespace
 
-std::unique_ptr<DraftRunner> make_independent(const Model& target, int number, const Executor& host, int sequences,
-                                              int blocks) {
-  return std::make_unique<Independent>(target, number, host, sequences, blocks);
+HeadKind independent_kind() {
+  return {.name = "model",
+          .head = false,
+          .recognise = IndependentModel::recognise,
+          .shapes = IndependentModel::shapes,
+          .load = IndependentModel::load};
 }
 
 }  // namespace swiftk

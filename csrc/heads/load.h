@@ -12,9 +12,9 @@ namespace swiftk {
 // that names both sides of what does not fit.
 std::shared_ptr<Model> load_with_draft_models(const ModelFiles&, const LoadOptions&);
 
-// What kernels for a draft model of the model in `target` are built for; dtype: as the model is loaded. Throws as
-// load_with_draft_models() does. A Mixture of Attentions has three, of the layers over tokens, over states, and
-// between.
+// The shapes that kernels for a draft model of the model in `target` are built for, one a pack; dtype: as the model is
+// loaded. Throws as load_with_draft_models() does. A Mixture of Attentions has three, of the layers over tokens, over
+// states, and between.
 std::vector<KernelShape> drafter_kernel_shapes(const ModelFiles& files, const ModelFiles& target,
                                                const std::string& dtype);
 

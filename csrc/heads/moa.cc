@@ -1,14 +1,127 @@
-// Mixture of Attentions (arXiv 2410.03804). Of each token of the text, K and V of all layers of the model, a row a
-// layer, pass a layer of their own; their mean becomes K and V of a layer whose queries are drafted tokens, which have
-// passed a layer over tokens first. A draft step reads neither the model's cache nor what it was read for.
+// Mixture of Attentions (arXiv 2410.03804), as its authors write it: MOASpec. K and V that the model cached for a token
+// in all its layers, a row a layer, pass a layer of their own. Their mean, widened, becomes K and V of a layer whose
+// queries are drafted tokens, which have passed a layer over tokens first. A draft step reads neither the model's cache
+// nor what it was read for.
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <utility>
 
+#include "cuda/backend.h"
+#include "draft/token_tree.h"
 #include "heads/head.h"
+#include "heads/layers.h"
+#include "heads/read.h"
 #include "heads/runner.h"
+#include "model/loader.h"
 
 namespace swiftk {
 namespace {
+
+constexpr const char* kOfQwen2 = "MOASpecQwen2ForCausalLM";  // its layers have biases of q, k and v
+
+// The layer over tokens is the draft model's own.
+struct MoaHead final : DraftModel {
+  static bool recognise(const ModelFiles&);
+  static std::vector<KernelShape> shapes(const ModelFiles&, const ModelFiles& target, const std::string& dtype);
+  static std::shared_ptr<DraftModel> load(const ModelFiles&, const LoadOptions&, const Model& target);
+  std::unique_ptr<DraftRunner> runner(const Model& target, int number, Executor& host, int sequences,
+                                      int blocks) const override;
+
+  std::shared_ptr<const Model> states;  // of width 2 n_kv d of the model
+  Weight widen;                         // [D, 2 n_kv d], with bias
+  std::shared_ptr<const Model> cross;   // its wqkv is of q alone,
+  Weight cross_kv;                      // [2 n_kv d, D] of k and v
+  int last = 0;                         // layers of the model that run after it
+};
+
+// A layer of a Mixture of Attentions. config.json is that of the model; how many KV heads and units these layers have,
+// shapes of their tensors say.
+Config layer_of(const Config& model, const Checkpoint& file, const std::string& name, int width, int heads, int size,
+                bool biased) {
+  Config c = model;
+  c.L = 1;
+  c.D = width;
+  c.H = heads;
+  c.d = size;
+  c.family = &families()[0];  // its layers are LLaMA's, whatever the model's are
+  c.qkv_bias = biased;
+  c.o_bias = c.mlp_bias = c.qk_norm = c.paired = c.fused_qkv = c.fused_gate = false;
+  c.norm_offset = 0;
+  c.ropes = {rope_of_head(model, size)};
+  c.layers = {{.attention_scale = 1 / std::sqrt(static_cast<float>(c.d))}};
+  const auto rows = [&](const char* of) {
+    const std::vector<int64_t> shape = file.shape(name + of);
+    return shape.empty() ? 1 : static_cast<int>(shape[0]);  // what is missing is found out when it is loaded
+  };
+  c.n_kv = std::max(1, rows("self_attn.k_proj.weight") / size);
+  c.F = std::max(1, rows("mlp.gate_proj.weight"));
+  if (heads % c.n_kv != 0) {
+    wrong(name + "self_attn has " + std::to_string(c.n_kv) + " KV heads, want a divisor of its " +
+          std::to_string(heads) + " heads");
+  }
+  return c;
+}
+
+// The shapes are those of its layers over tokens, over states, and between.
+std::array<Config, 3> read_config(const Json& json, const Config& t, const Checkpoint& file, MoaHead& moa) {
+  const Config c = layer_config(json);
+  moa.V = t.V;
+  must_match("hidden_size", c.D, t.D);
+  must_match("num_hidden_layers", c.L, t.L);
+  must_match("num_key_value_heads", c.n_kv, t.n_kv);
+  must_match("head_dim", c.d, t.d);
+  must_match("vocab_size", c.V, t.V);
+  moa.last = target_layers(json);
+  if (moa.last >= t.L) {
+    wrong("config.target_layer_inference is " + std::to_string(moa.last) + ", want fewer than the model's " +
+          std::to_string(t.L) + " layers");
+  }
+  const char* const key = "layer_self_attention_num_attention_heads";
+  const int heads = given(json, key) ? count(json, key, 1) : c.H, wide = 2 * c.n_kv * c.d;
+  if (heads > wide || wide % (2 * heads) != 0) {
+    wrong("config." + std::string(key) + " is " + std::to_string(heads) + ", want heads of an even size in " +
+          std::to_string(wide) + ", K and V of a layer");
+  }
+  const bool biased = named(json, kOfQwen2);
+  return {layer_of(c, file, "self_attention.", c.D, c.H, c.d, biased),
+          layer_of(c, file, "layer_self_attention.", wide, heads, wide / heads, biased),
+          layer_of(c, file, "cross_attention.", c.D, c.H, c.d, biased)};
+}
+
+// The only layer of a model, which another one owns.
+void add_guest(Manifest& jobs, Model& model, const std::string& at, Weight* apart = nullptr) {
+  LayerWeights& w = model.own.layers.emplace_back();
+  const size_t first = jobs.matrices.size();
+  jobs.add_layer(model.config, at, 0, w, model.config.D, true, apart);
+  for (size_t i = first; i < jobs.matrices.size(); ++i) {
+    MatrixJob& job = jobs.matrices[i];
+    if (job.matrix) job.other = &(w.*job.matrix);
+  }
+  jobs.refuse_others("a Mixture of Attentions", 1, at);
+}
+
+Manifest manifest_of(const Checkpoint& checkpoint, Model& tokens, Model& states, Model& cross, MoaHead& moa) {
+  Manifest jobs(checkpoint);
+  add_guest(jobs, tokens, "self_attention.");
+  add_guest(jobs, states, "layer_self_attention.");
+  add_guest(jobs, cross, "cross_attention.", &moa.cross_kv);
+  const int64_t D = tokens.config.D, wide = states.config.D;
+  jobs.add_other(jobs.get("Ekv2E.weight", {D, wide}), &moa.widen);
+  jobs.add_vector({jobs.get("Ekv2E.bias", {D})}, 0, &moa.widen.bias);
+  return jobs;
+}
+
+std::vector<KernelShape> shapes_of(const std::array<Config, 3>& layers) {
+  std::vector<KernelShape> shapes(layers.size());
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    shapes[i].config = layers[i];
+    shapes[i].head = true;
+  }
+  shapes[0].linears = {{layers[0].D, layers[1].D, true}};
+  shapes[2].apart = true;
+  return shapes;
+}
 
 Plan cross_plan(const Model& model) {
   Plan plan = compile_plan(model, {});
@@ -18,9 +131,9 @@ Plan cross_plan(const Model& model) {
 
 class Moa : public Runner {
  public:
-  Moa(const Model& target, int number, Executor& host, int sequences, int blocks)
-      : Runner(target, number, host, sequences, blocks),
-        moa_(head_.moa),
+  Moa(const MoaHead& head, const Model& target, int number, Executor& host, int sequences, int blocks)
+      : Runner(head, target, number, host, sequences, blocks),
+        moa_(head),
         away_(target.own.layers.size() < static_cast<size_t>(target.config.L)),
         layers_(target.config.L),
         together_(std::max(1, kMostRows / layers_)),
@@ -200,7 +313,7 @@ class Moa : public Runner {
                                                       .q = nullptr});
   }
 
-  const MoaParts& moa_;
+  const MoaHead& moa_;
   const bool away_;     // from the model's layers: the pool has what report() wrote, not states
   const int layers_;    // of the model
   const int together_;  // tokens of a pass over states
@@ -218,10 +331,65 @@ class Moa : public Runner {
   std::vector<int32_t> own_blocks_, slots_, last_;
 };
 
+std::unique_ptr<DraftRunner> MoaHead::runner(const Model& target, int number, Executor& host, int sequences,
+                                             int blocks) const {
+  return std::make_unique<Moa>(*this, target, number, host, sequences, blocks);
+}
+
+bool MoaHead::recognise(const ModelFiles& files) {
+  return named(files.json(), "MOASpecLlamaForCausalLM") || named(files.json(), kOfQwen2);
+}
+
+std::vector<KernelShape> MoaHead::shapes(const ModelFiles& files, const ModelFiles& target, const std::string& dtype) {
+  const KernelShape model = kernel_shape(target, dtype);
+  MoaHead head;
+  std::vector<KernelShape> shapes = shapes_of(read_config(files.json(), model.config, files.tensors(), head));
+  for (KernelShape& shape : shapes) shape.dtype = model.dtype;
+  return shapes;
+}
+
+// A row of each of the model's layers passes the layer over states.
+void set_layers(MoaHead& head, const std::array<std::shared_ptr<Model>, 3>& layers, const Model& target) {
+  head.layers = layers[0];
+  head.states = layers[1];
+  head.cross = layers[2];
+  head.reported = head.states->config.D * (1 + head.last);
+  head.reading = share_read(target, layer_elements(*head.layers) + target.config.L * layer_elements(*head.states) +
+                                        elements(head.widen) + elements(head.cross_kv));
+  head.bytes = head.layers->own.bytes;
+  const size_t bytes = target.own.read_bytes - bytes_of(target.own.head);
+  head.read_bytes = head.bytes + head_bytes(*head.layers) + bytes / target.config.L * head.last;
+  head.block_bytes = block_bytes(*head.layers) + block_bytes(*head.cross);
+}
+
+std::shared_ptr<DraftModel> MoaHead::load(const ModelFiles& files, const LoadOptions& options, const Model& target) {
+  const auto head = std::make_shared<MoaHead>();
+  const Checkpoint& file = files.tensors();
+  const std::array<Config, 3> configs = read_config(files.json(), target.config, file, *head);
+  std::vector<KernelShape> shapes = shapes_of(configs);
+  std::array<std::shared_ptr<Model>, 3> layers;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    layers[i] = head_model(configs[i], options, target, i);
+    if (i > 0) layers[i]->embedding = nullptr;
+    share_logits(target, *layers[i]);
+    shapes[i].dtype = target.dtype;
+    if (target.ops->device) cuda::check_pack(*layers[i]->ops, shapes[i]);
+  }
+  load_tensors(file, options, *layers[0], manifest_of(file, *layers[0], *layers[1], *layers[2], *head), shapes[0]);
+  for (size_t i = 1; i < layers.size(); ++i) {
+    layers[i]->dtype = layers[0]->dtype;
+    layers[i]->kv_dtype = layers[0]->kv_dtype;
+  }
+  head->reach = TokenTree::kMaxNodes;
+  head->alone = true;
+  set_layers(*head, layers, target);
+  return head;
+}
+
 }  // namespace
 
-std::unique_ptr<DraftRunner> make_moa(const Model& target, int number, Executor& host, int sequences, int blocks) {
-  return std::make_unique<Moa>(target, number, host, sequences, blocks);
+HeadKind moa_kind() {
+  return {.name = "moa", .packs = 3, .recognise = MoaHead::recognise, .shapes = MoaHead::shapes, .load = MoaHead::load};
 }
 
 }  // namespace swiftk

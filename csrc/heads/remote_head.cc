@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "base/error.h"
-#include "heads/formats.h"
-#include "heads/head.h"
 #include "heads/load.h"
+#include "heads/read.h"
+#include "model/draft_model.h"
 #include "phases/draft.h"
 #include "text/check.h"
 
@@ -18,8 +18,7 @@ namespace {
 std::shared_ptr<const Model> opened(const std::string& target, LoadOptions options) {
   options.last_layers = target_layers(open_model_files(options.drafters.at(0))->json());
   std::shared_ptr<Model> model = load_with_draft_models(*open_model_files(target), options);
-  const auto& draft_model = static_cast<const Head&>(*model->draft_models.at(0));
-  if (draft_model.reported == 0) {
+  if (model->draft_models.at(0)->reported == 0) {
     fail(Status::Unsupported,
          "[remote] " + options.drafters[0] + " is a model, want a head, which reads another's states");
   }
@@ -191,7 +190,7 @@ void RemoteHead::read_beam(int root, int choices) {
   }
 }
 
-bool RemoteHead::alone() const { return draft_model().kind == "moa"; }
+bool RemoteHead::alone() const { return draft_model().alone; }
 
 void RemoteHead::settle() {
   const TokenTree& tree = s_.draft.tree;

@@ -25,10 +25,10 @@ std::vector<int> columns_of(const std::vector<int>& taps, const std::vector<int>
 
 }  // namespace
 
-Runner::Runner(const Model& target, int number, const Executor& host, int sequences, int blocks)
+Runner::Runner(const DraftModel& head, const Model& target, int number, const Executor& host, int sequences, int blocks)
     : target_(target),
       number_(number),
-      head_(static_cast<const Head&>(*target.draft_models[number])),
+      head_(head),
       ops_(*head_.layers->ops),
       target_ctx_(host.ctx()),
       plan_(plan_of(*head_.layers)),
@@ -124,13 +124,6 @@ void Runner::run_with_head(const Rows& rows, std::atomic<bool>& cancel, float* l
   const bool apart = normed_.bytes() > 0;
   executor_.run(plan_, rows, 0, plan_.size(), x, pool_, cancel, apart ? nullptr : logits);
   if (apart) head(x, rows.n, logits);
-}
-
-std::unique_ptr<DraftRunner> Head::runner(const Model& target, int number, Executor& host, int sequences,
-                                          int blocks) const {
-  if (kind == "moa") return make_moa(target, number, host, sequences, blocks);
-  const auto make = kind == "model" ? make_independent : kind == "eagle" ? make_eagle : make_block;
-  return make(target, number, host, sequences, blocks);
 }
 
 }  // namespace swiftk

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "base/stopwatch.h"
-#include "heads/head.h"
+#include "model/draft_model.h"
 #include "run/executor.h"
 #include "run/kv_pool.h"
 #include "run/row_batch.h"
@@ -16,8 +16,8 @@ namespace swiftk {
 
 class Runner : public DraftRunner {
  public:
-  // number: of the model's draft models; host: the model's, on whose threads it runs.
-  Runner(const Model& target, int number, const Executor& host, int sequences, int blocks);
+  // number: of the head, among the model's draft models; host: the model's, on whose threads it runs.
+  Runner(const DraftModel& head, const Model& target, int number, const Executor& host, int sequences, int blocks);
 
   bool make_room(Sequence&) override;
   void leave(Sequence&) override;
@@ -88,7 +88,7 @@ class Runner : public DraftRunner {
 
   const Model& target_;
   const int number_;
-  const Head& head_;
+  const DraftModel& head_;
   const Ops& ops_;  // on a GPU those of a pack of its own
   Ctx& target_ctx_;
   const Plan plan_;
@@ -105,11 +105,5 @@ class Runner : public DraftRunner {
  private:
   const std::vector<int> columns_;  // of each of its taps, among those of all draft models
 };
-
-std::unique_ptr<DraftRunner> make_independent(const Model&, int number, const Executor& host, int sequences,
-                                              int blocks);
-std::unique_ptr<DraftRunner> make_block(const Model&, int number, const Executor& host, int sequences, int blocks);
-std::unique_ptr<DraftRunner> make_eagle(const Model&, int number, const Executor& host, int sequences, int blocks);
-std::unique_ptr<DraftRunner> make_moa(const Model&, int number, Executor& host, int sequences, int blocks);
 
 }  // namespace swiftk

@@ -18,7 +18,7 @@ struct DraftModel {
   virtual std::unique_ptr<DraftRunner> runner(const Model& target, int number, Executor& host, int sequences,
                                               int blocks) const = 0;
 
-  std::string kind;                     // "model", "block", "eagle" or "moa"
+  std::string kind;                     // its name (heads/head.h)
   std::shared_ptr<const Model> layers;  // its own; a head's embedding and vocabulary head are the model's
   std::vector<int> taps;                // layers of the model whose outputs it reads, ascending
   int V = 0;                            // tokens that it has logits of
@@ -28,6 +28,7 @@ struct DraftModel {
   int reach = 0;        // tokens ahead that it can propose
   bool opens = false;   // a draft's first step costs what others do not: they follow from it
   bool serial = false;  // a node that follows another of its step takes a pass more
+  bool alone = false;   // it goes on without the model's states of tokens that it proposed itself
 
   double reading = 0;      // multiply-adds for a token of a text that it reads, as a share of the model's own
   size_t bytes = 0;        // of memory that it adds

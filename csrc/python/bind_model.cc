@@ -190,7 +190,7 @@ py::dict copy_bytes(const Model& model) {
   return found;
 }
 
-// The kind of each draft model: "model", "block", "eagle" or "moa".
+// The kind of each draft model.
 std::vector<std::string> drafters_of(const Model& model) {
   std::vector<std::string> kinds;
   for (const auto& draft_model : model.draft_models) kinds.push_back(draft_model->kind);

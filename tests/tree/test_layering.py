@@ -188,6 +188,21 @@ def test_a_source_is_a_line_of_the_registry_and_a_file():
     assert {*names} - {"grammar"} <= sources.DRAFTERS.keys()
 
 
+def test_a_kind_of_head_is_a_line_of_the_table_and_a_file():
+    heads = CSRC / "heads"
+    names = re.findall(r"X\((\w+)\)", (heads / "head.h").read_text())
+    makers = {p.stem for p in heads.glob("*.cc") if f" {p.stem}_kind()" in p.read_text()}
+    assert len(names) == len(makers) > 0 and set(names) == makers
+
+
+@rule
+def test_nothing_asks_for_the_kind_of_a_draft_model():
+    """What differs is in the file of the kind, and in fields of DraftModel and HeadKind."""
+    for path in below("csrc"):
+        if found := re.search(r'\bkind\b\)?\s*[!=]=\s*"', without_comments(path.read_text())):
+            yield path, found[0]
+
+
 def test_headers_of_csrc_have_no_cycle():
     graph = {str(p.relative_to(CSRC)): includes(p)[0] for p in below("csrc") if p.suffix == ".h"}
     while graph:
