@@ -98,7 +98,7 @@ BUGS = [
     ("policy", "csrc/planner/acceptance.cc", "rank < 0 ? ranks_", "rank < 0 ? 0", "misses count as hits"),
     ("policy", "swiftk/files/hf_folder.py", " + file.read(_SAMPLE)", "", "another model's file is taken over"),
     ("runtime", "csrc/heads/moa.cc", "layers_ - 1);", "layers_ - 2);", "the last layer's states are not seen"),
-    ("runtime", "csrc/heads/moa.cc", "sequences[i]->cached - 1)", "sequences[i]->cached)",
+    ("runtime", "csrc/heads/moa.cc", "followed(s).unverified - 1)", "followed(s).unverified)",
      "drafted tokens see one that is not verified"),
     ("gpu", "csrc/cuda/stream.cc", "view.blocks[r.slot[i] / kKvBlock]", "r.slot[i] / kKvBlock",
      "a GPU's rows lie in other blocks"),
