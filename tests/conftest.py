@@ -13,6 +13,8 @@ from debug_words import appended
 from decode import open_model
 from swiftk.testing import make_tiny
 
+pytest.register_assert_rewrite("head_contract")  # its asserts are those of several test files
+
 # Examples of a property, which is tested with the quick tests and, on more of them, with the exhaustive ones.
 for name, examples in {"quick": 20, "exhaustive": 150}.items():
     settings.register_profile(name, max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))

@@ -13,7 +13,7 @@ from swiftk.options.generate_options import GenerateOptions
 
 N = 60
 
-OWN = [name for name, one in DRAFTERS.items() if not one.beside]  # others: runtime/test_draft_models.py
+OWN = [name for name, one in DRAFTERS.items() if not one.beside]  # others: runtime/test_heads.py
 
 
 def by(drafter):

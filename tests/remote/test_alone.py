@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import swiftk
+from head_oracles import trained_moa
 from heads import make_eagle, make_moa
 from marks import exhaustive
-from moa_oracle import trained
 from swiftk import remote
 from swiftk.remote import frames
 from swiftk.remote.alone import speak, stopper
@@ -51,15 +51,15 @@ def knowing(lm, target, folder, name, sampling):
 @pytest.mark.parametrize(("last", "name"), [(0, "drafter"), (2, "drafter-2")])
 def test_it_says_what_the_trained_module_says(lm, target, folders, last, name):
     """150 tokens after what the server said, many more than a tree has; and after as many that others gave."""
-    propose = trained(target, folders[last], last)
+    oracle = trained_moa(folders[last], target)
     head, text = knowing(lm, target, folders[last], name, {"temperature": 0.0}), [3]
     for _ in range(150):
         text.append(head.next(text))
-    said = propose([*PROMPT, 3], text[1:])[:-1].argmax(-1).tolist()
+    said = oracle([*PROMPT, 3], None, text[1:])[0][:-1].argmax(-1).tolist()
     assert said == text[1:] and len(set(said)) > 5
     given = [3, *PRIVATE, *PRIVATE]
     head = knowing(lm, target, folders[last], name, {"temperature": 0.0})
-    assert head.next(given) == propose([*PROMPT, 3], given[1:])[-1].argmax()
+    assert head.next(given) == oracle([*PROMPT, 3], None, given[1:])[0][-1].argmax()
     with pytest.raises(swiftk.InvalidArgument, match="one that only grows"):
         head.next([4, *given[1:]])
 
@@ -170,14 +170,14 @@ def test_private_tokens_stay(url, lm, target, folders, seen, last):
 
 def test_the_head_sees_both(lm, url, target, folders):
     """What it says depends on private tokens, and is what the trained module says after both."""
-    propose = trained(target, folders[2], 2)
+    oracle = trained_moa(folders[2], target)
     texts = []
     for private in (PRIVATE, [*PRIVATE[:-1], 45]):
         with dial(url, remote.Head(target, folders[2], **EXACT)) as line:
             texts.append(line.generate(PROMPT, private=private, max_new_tokens=30, ignore_eos=True).tokens)
     assert texts[0] != texts[1]
-    said = propose([*PROMPT, PRIVATE[0]], [*PRIVATE[1:], *texts[0]])[len(PRIVATE) - 1 : -1].argmax(-1)
-    assert said.tolist() == texts[0]
+    said, _ = oracle([*PROMPT, PRIVATE[0]], None, [*PRIVATE[1:], *texts[0]])
+    assert said[len(PRIVATE) - 1 : -1].argmax(-1).tolist() == texts[0]
 
 
 def test_long_prompts_come_whole(lm, url, target, folders):

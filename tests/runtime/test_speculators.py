@@ -1,31 +1,22 @@
 """Heads in vLLM's formats, beside vLLM's own package of them (pip install speculators; without it nothing here runs):
 the same files, the same states, the same chains of best tokens."""
 
-import json
-
-import numpy as np
 import pytest
 
+from head_contract import (
+    CHAIN,
+    PROMPTS,
+    beside,
+    session_of,
+    target_fixture,  # noqa: F401
+)
+from head_oracles import beyond, settings, tensors
 from heads import make_block, make_eagle
 from swiftk import _core
-from swiftk.files.safetensors_io import decode, read_folder
-from swiftk.testing import make_tiny
 
 pytest.importorskip("speculators")
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif("config.getoption('device') != 'cpu'", reason="their side runs on the CPU")
-
-PROMPT, ROUNDS, UNSEEN = [300, 2, 11, 11, 250, 31, 90], 12, 7.0
-
-
-@pytest.fixture(scope="module")
-def target(tmp_path_factory):
-    return make_tiny(tmp_path_factory.mktemp("target"), "qwen3", "float32", layers=8)
-
-
-def tensors(folder):
-    stored, kept = read_folder(folder), ("I64", "BOOL")
-    return {n: torch.from_numpy(np.array(t.bits if t.dtype in kept else decode(t))) for n, t in stored.items()}
 
 
 def theirs(model_class, config_class, folder, target, **facts):
@@ -33,8 +24,7 @@ def theirs(model_class, config_class, folder, target, **facts):
     tokens."""
     from transformers import LlamaConfig, Qwen3Config
 
-    config = json.loads((folder / "config.json").read_text())
-    inner = config.get("transformer_layer_config", config)
+    config, inner = settings(folder)
     shape = {k: v for k, v in inner.items() if k not in ("eagle_config", "architectures", "draft_vocab_size")}
     layers = (Qwen3Config if shape["model_type"] == "qwen3" else LlamaConfig)(**shape)
     layers._attn_implementation = "eager"
@@ -54,15 +44,11 @@ def theirs(model_class, config_class, folder, target, **facts):
 
 def rounds(target, folder, length):
     """(text, drafted, features of all but its last token and what may not be seen) of each round of chains."""
-    model = _core.Model(str(target), dtype="float32", drafters=[str(folder)])
-    session = _core.Session(model)
-    session.set_skip(_core.DraftSpec([], [], -1, ["drafter"]))
-    session.prefill(np.int32(PROMPT))
-    for _ in range(ROUNDS):
-        session.draft(_core.TreeRule(confidence=0.0, max_draft=length, width=(1, 1, 1, 1)))
+    session = session_of(beside(target, folder), PROMPTS[2])
+    for _ in range(12):
+        session.draft(_core.TreeRule(**{**CHAIN, "max_draft": length}))
         text, drafted = session.history.tolist(), session.tree_tokens[1:].tolist()
-        hidden = np.full((length + 2, session.features.shape[1]), UNSEEN, np.float32)
-        yield text, drafted, torch.from_numpy(np.concatenate([session.features, hidden]))[None]
+        yield text, drafted, torch.from_numpy(beyond(session.features, length + 2))[None]
         session.commit(len(session.verify()))
 
 
@@ -73,9 +59,10 @@ def test_blocks(tmp_path, target, form, few):
     from speculators.models.dspark.config import DSparkSpeculatorConfig
     from speculators.models.dspark.core import DSparkDraftModel
 
-    folder, spark = make_block(tmp_path / "head", target, form, draft_vocab=few), form == "dspark"
+    unsure, spark = {"enable_confidence_head": False}, form == "dspark"
+    folder = make_block(tmp_path / "head", target, form, draft_vocab=few, changes=unsure)
     classes = (DSparkDraftModel, DSparkSpeculatorConfig) if spark else (DFlashDraftModel, DFlashSpeculatorConfig)
-    module, ids = theirs(*classes, folder, target, **({"enable_confidence_head": False} if spark else {}))
+    module, ids = theirs(*classes, folder, target)
     size = module.config.block_size
     for text, drafted, features in rounds(target, folder, size - (not spark)):
         tokens = torch.tensor([[*text, *drafted, 0, 0, 0]])[:, : features.shape[1]]
