@@ -55,7 +55,8 @@ def place_packs(cache: Path) -> int:
     if not PACKS.is_file():
         return 0
     with tarfile.open(PACKS) as archive:
-        archive.extractall(cache / "kernels", filter="data")
+        safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # early patches of 3.10 and 3.11 lack it
+        archive.extractall(cache / "kernels", **safely)
         return len(archive.getnames())
 
 

@@ -38,11 +38,10 @@ struct DraftRecord {
 
 struct VerifyRecord {
   double seconds = 0;
-  int rows = 0;  // of trees, roots included
-  // What was saved: rows that drafting had run up to some step; the share of rows x steps that did not run again; bytes
-  // of weights that were not read, mostly none, since any row that runs a step reads its weights.
-  int reused_rows = 0;
-  double reused_share = 0;
+  int rows = 0;             // of trees, roots included
+  int reused_rows = 0;      // drafting had run their first steps
+  double reused_share = 0;  // of rows x steps, which did not run again
+  // Weights that were not read. Mostly there are none: a single row that runs a step reads all weights of the step.
   size_t saved_weight_bytes = 0;
 };
 

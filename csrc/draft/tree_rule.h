@@ -64,11 +64,10 @@ struct TimedRule {
   int chain = 0;
   float min_row_gain = 0;
 
-  // Where a draft model guides the plan, a step that reads one node reads so many of its proposals after that, as long
-  // as they are all right with this probability, of which each is with `guide`, by its confidence.
-  int proposals = 0;
-  std::array<float, kBuckets> guide{};
-  float least_proposal = 0;
+  // A draft model may guide the plan. A step that reads one node then reads the guide's proposals after it, too.
+  int proposals = 0;                    // of the guide in a step, at most
+  std::array<float, kBuckets> guide{};  // that one of them is right, by its confidence
+  float least_proposal = 0;             // probability that all of a step are right: with less, one more is not read
 
   bool operator==(const TimedRule&) const = default;
 };

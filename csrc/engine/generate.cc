@@ -10,7 +10,7 @@
 namespace swiftk {
 namespace {
 
-// What the host asks for, as an engine's request says it.
+// The session's text takes over what the host asks for.
 void begin(Session& session, Planner& planner, std::span<const int32_t> prompt, const GenerateOptions& o) {
   if (!planner.has_plans()) offer_plans(planner, session.model());
   session.set_stop_ids(o.stop_ids);

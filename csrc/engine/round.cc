@@ -113,12 +113,13 @@ void Round::draft(Workspace& w, int most_rows) {
 
 void Round::learn(RoundRecord& r) {
   r.draft.plan = plan_of_all();
+  const double step = planner_.clock().step(std::max(r.texts, 1));
   for (Text* const t : texts_) {
     if (t->mode < 0) continue;
     const Verified& v = t->sequence.verified;
     planner_.observe(allotment_of(*t), v.outcomes, v.guide_outcomes);
     t->odds.observe(v.proposed);
-    if (planner_.clock().step(r.texts) > 0) t->odds.observe(static_cast<double>(v.emitted.size()), planner_.usual(r));
+    if (step > 0) t->odds.observe(static_cast<double>(v.emitted.size()), r.own_seconds() / step);
   }
   if (r.prompts > 0 || texts_.empty()) return;  // seconds with a prompt's rows say nothing of prices
   planner_.learn(r);

@@ -23,7 +23,8 @@ class Round {
            const ModelledClock* clock = nullptr);
   // Told of each token of a text as it is taken; false: the text takes no more.
   using OnToken = std::function<bool(const Emitted&, const Turn&)>;
-  // What the round was for one of its texts, none of whose logits were wrong. Verified tokens join it, up to its end.
+  // Reports the round of one of its texts. Verified tokens join the text, up to its end. Its logits must be good: a
+  // text whose verification failed has nothing to report.
   Turn report(Workspace&, Text&, const OnToken& = {});
 
   // Its parts that run no pass. Texts that draft alike share an allotment, and are judged together.

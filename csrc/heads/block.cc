@@ -22,7 +22,6 @@ constexpr const char* kConfidence = "confidence_head.proj.weight";
 
 struct BlockHead final : DraftModel {
   static bool recognise(const ModelFiles&);
-  static std::vector<KernelShape> shapes(const ModelFiles&, const ModelFiles& target, const std::string& dtype);
   static std::shared_ptr<DraftModel> load(const ModelFiles&, const LoadOptions&, const Model& target);
   std::unique_ptr<DraftRunner> runner(const Model& target, int number, Executor& host, int sequences,
                                       int blocks) const override;
@@ -286,20 +285,9 @@ bool BlockHead::recognise(const ModelFiles& files) {
   return type == "dflash" || type == "dspark" || (type.empty() && given(files.json(), "dflash_config"));
 }
 
-std::vector<KernelShape> BlockHead::shapes(const ModelFiles& files, const ModelFiles& target,
-                                           const std::string& dtype) {
-  const KernelShape model = kernel_shape(target, dtype);
-  BlockHead head;
-  KernelShape shape = shape_of(read_config(files.json(), model.config, files.tensors(), head), head);
-  shape.dtype = model.dtype;
-  return {shape};
-}
-
 std::shared_ptr<DraftModel> BlockHead::load(const ModelFiles& files, const LoadOptions& options, const Model& target) {
   const auto head = std::make_shared<BlockHead>();
-  const Checkpoint& file = files.tensors();
-  const auto layers = head_model(read_config(files.json(), target.config, file, *head), options, target);
-  load_tensors(file, options, *layers, manifest_of(file, *layers, *head), shape_of(layers->config, *head));
+  const auto layers = load_stack(files, options, target, *head);
   head->opens = true;
   set_layers(*head, layers, target, head->tokens.empty(), elements(head->fc));
   return head;
@@ -308,7 +296,10 @@ std::shared_ptr<DraftModel> BlockHead::load(const ModelFiles& files, const LoadO
 }  // namespace
 
 HeadKind block_kind() {
-  return {.name = "block", .recognise = BlockHead::recognise, .shapes = BlockHead::shapes, .load = BlockHead::load};
+  return {.name = "block",
+          .recognise = BlockHead::recognise,
+          .shapes = shapes_of_stack<BlockHead>,
+          .load = BlockHead::load};
 }
 
 }  // namespace swiftk

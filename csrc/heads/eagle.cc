@@ -22,7 +22,6 @@ namespace {
 // model's last norm gives, and read logits with the model's head.
 struct EagleHead final : DraftModel {
   static bool recognise(const ModelFiles&);
-  static std::vector<KernelShape> shapes(const ModelFiles&, const ModelFiles& target, const std::string& dtype);
   static std::shared_ptr<DraftModel> load(const ModelFiles&, const LoadOptions&, const Model& target);
   std::unique_ptr<DraftRunner> runner(const Model& target, int number, Executor& host, int sequences,
                                       int blocks) const override;
@@ -349,20 +348,9 @@ bool EagleHead::recognise(const ModelFiles& files) {
   return type.empty() && files.tensors().has("fc.weight");
 }
 
-std::vector<KernelShape> EagleHead::shapes(const ModelFiles& files, const ModelFiles& target,
-                                           const std::string& dtype) {
-  const KernelShape model = kernel_shape(target, dtype);
-  EagleHead head;
-  KernelShape shape = shape_of(read_config(files.json(), model.config, files.tensors(), head), head);
-  shape.dtype = model.dtype;
-  return {shape};
-}
-
 std::shared_ptr<DraftModel> EagleHead::load(const ModelFiles& files, const LoadOptions& options, const Model& target) {
   const auto head = std::make_shared<EagleHead>();
-  const Checkpoint& file = files.tensors();
-  const auto layers = head_model(read_config(files.json(), target.config, file, *head), options, target);
-  load_tensors(file, options, *layers, manifest_of(file, *layers, *head), shape_of(layers->config, *head));
+  const auto layers = load_stack(files, options, target, *head);
   head->reach = TokenTree::kMaxNodes;
   head->serial = true;
   set_layers(*head, layers, target, !head->fused, elements(head->fc));
@@ -372,7 +360,10 @@ std::shared_ptr<DraftModel> EagleHead::load(const ModelFiles& files, const LoadO
 }  // namespace
 
 HeadKind eagle_kind() {
-  return {.name = "eagle", .recognise = EagleHead::recognise, .shapes = EagleHead::shapes, .load = EagleHead::load};
+  return {.name = "eagle",
+          .recognise = EagleHead::recognise,
+          .shapes = shapes_of_stack<EagleHead>,
+          .load = EagleHead::load};
 }
 
 }  // namespace swiftk

@@ -1,5 +1,5 @@
-// Trees by expected tokens per time. What the plan and sources propose is one pool of candidates. A step reads those
-// that are worth its time; then the best of all that was proposed become nodes, as long as they are worth their rows.
+// Trees by expected tokens per time. The plan and sources fill one pool of candidates. A step reads those that are
+// worth its time; then the best of all become nodes, as long as they are worth their rows.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -110,7 +110,7 @@ class ByTime : public Grower {
     return d_.steps < limit_ ? promote() : 0;
   }
 
-  // What the next step reads: the root is a node already.
+  // The candidates that the next step reads become nodes; the root is one already.
   int promote() {
     const std::span<const int> best = worth_reading(s_, rule_);
     for (const int i : best) enter(i);

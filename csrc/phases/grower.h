@@ -44,10 +44,10 @@ class Grower {
   // choices: candidate children of each node.
   Grower(Workspace&, Sequence&, const TreeRule&, int choices);
 
-  // What was drawn after a node; then the children that it may have.
+  // Draws the candidate children of a node from a row of logits, which propose() then takes in.
   virtual Drawn draw(int row, int32_t pos);
   virtual void propose(int node, int row, const Drawn&) = 0;
-  // What the next step reads became nodes. Returns how many they are.
+  // Makes nodes of all that the next step reads. Returns how many they are.
   virtual int grow() = 0;
   virtual int levels_read() const { return 1; }
   virtual bool fits_spine() const;

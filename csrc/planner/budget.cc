@@ -13,7 +13,7 @@ Budget::Budget(double opening, int texts)
 
 void Budget::start(bool alone) {
   if (alone || since_plain_ >= tuned::kSoon) want_plain_ = std::max(want_plain_, 1);
-  if (off_for_ > 0 && rested_ >= tuned::kBackOff) wake();
+  if (rested_ >= tuned::kBackOff && budget_ > 0) off_for_ = 0;
 }
 
 bool Budget::measured() const {

@@ -14,7 +14,7 @@ class Budget {
   explicit Budget(double opening, int texts = 1);
 
   // Another text, alone or among others: a plain step may cost something else, and what did not come true in the texts
-  // before may in this one. It is a new chance, if the last one was long enough ago to be paid for.
+  // before may in this one. A rest ends, if it was long enough to earn what may be lost now.
   void start(bool alone);
   bool measured() const;  // a plain step was, lately
   double left() const { return budget_; }

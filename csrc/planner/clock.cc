@@ -126,6 +126,10 @@ double Clock::step(int texts) const {
   return 0;
 }
 
+double Clock::step_beside(int texts, int rows, double seconds) const {
+  return rows_.beside() && last_texts_ == texts ? step(texts) : seconds / (1 + beyond(texts, rows));
+}
+
 void Clock::verified(int texts, int rows, double seconds) {
   const double plain = last_texts_ == texts ? last_seconds_ : step(texts);
   const double one = plain / (1 + rows_(clipped(texts)));

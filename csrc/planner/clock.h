@@ -26,7 +26,7 @@ class Mean {
 
 // The cost of a pass of n rows beyond one row, as a share of that: never falling with n. Medians of samples that were
 // taken beside a plain step: neither a busy machine nor one that changes its speed moves them far. Without such samples
-// others serve until the next plain step, and samples that were not confirmed for many plain steps are dropped: what once
+// others serve until the next plain step. Samples that were not confirmed for many plain steps are dropped: what once
 // stuttered is to be tried again.
 class RowPrices {
  public:
@@ -35,6 +35,7 @@ class RowPrices {
   RowPrices();
   void few(int rows);                                           // up to which arithmetic is taken to count little
   void plain();                                                 // a plain step was measured
+  bool beside() const { return near_ > 0; }                     // lately
   void add(int rows, double price);                             // a pass of so many rows was
   std::vector<std::pair<int, double>> known() const;            // (rows, price) where they were measured
   void restore(std::span<const std::pair<int, double>> known);  // until they are measured here
@@ -45,7 +46,7 @@ class RowPrices {
   struct Samples {
     std::deque<double> beside, others;
     int unconfirmed = 0;  // plain steps since the last of them
-    double before = -1;  // in another process
+    double before = -1;   // in another process
   };
   void fill();
 
@@ -59,6 +60,8 @@ class Clock {
   Clock();
   // A pass that decoded so many texts plainly.
   void plain(int texts, double seconds);
+  // Seconds of a plain step now: as measured, or, some passes after that, as a pass over trees of so many rows says.
+  double step_beside(int texts, int rows, double seconds) const;
   // A pass over trees of so many rows, of so many texts.
   void verified(int texts, int rows, double seconds);
 

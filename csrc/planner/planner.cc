@@ -94,7 +94,7 @@ int Planner::mode(const DraftMode& asked, std::span<const InUse> texts) {
     m = {.asked = asked, .by_plans = {}, .by_sources = {}};
     for (int l = 0; l < kLoads; ++l) {
       m.by_plans.emplace_back(tuned::kOpening, 1 << l);
-      m.by_sources.emplace_back(tuned::kProposing, 1 << l);
+      m.by_sources.emplace_back(asked.plans == Plans::None ? tuned::kProposing : tuned::kOpening, 1 << l);
     }
     m.next.mode = place;
   }
@@ -275,9 +275,10 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan, cons
   const bool measured = clock_.knows(texts) && plans.measured() && sources.measured();
   next.drafts = next.plan >= 0 && measured && !plans.off();
   next.proposals = measured && (next.drafts || !sources.off());
-  // A round of a plan bets a part of what may be lost; one of sources all of it, up to one plain step.
+  // A round bets a part of what may be lost; where no plan may draft, all of it, up to one plain step.
+  const double left = (next.drafts ? plans : sources).left();
   double bet =
-      next.drafts ? std::max(tuned::kBet * plans.left(), tuned::kLeastBet) : std::clamp(sources.left(), 0.0, 1.0);
+      m.asked.plans != Plans::None ? std::max(tuned::kBet * left, tuned::kLeastBet) : std::clamp(left, 0.0, 1.0);
   if (next.plan >= 0 && plans_[next.plan].plan->skip.alone() && !tried(next.plan))
     bet = std::min(bet, tuned::kFirstBet);
   next.steps = m.doubtful ? 1 : std::clamp(static_cast<int>((bet - m.opening) / m.plan_cost), 1, kSteps);
@@ -329,13 +330,13 @@ void Planner::observe(const Allotment& a, std::span<const Outcome> outcomes, std
   if (const int alone = guide_of(plans_[a.plan]); alone >= 0) plans_[alone].observe(guide);
 }
 
-// A machine's speed drifts within a text, and a plain step was measured some rounds ago. The pass that verified the
-// draft was not, so it says what the draft costs now.
+// A machine's speed drifts within a text. Some rounds after a plain step the pass that verified the draft says what the
+// draft costs now.
 void Planner::learn(const RoundRecord& r) {
   if (r.plain()) return clock_.plain(r.texts, r.own_seconds());
   const DraftRecord& d = r.draft;
+  const double step = clock_.step_beside(r.texts, r.verify.rows, r.verify.seconds);
   clock_.verified(r.texts, r.verify.rows, r.verify.seconds);
-  const double step = r.verify.seconds / (1 + clock_.beyond(r.texts, r.verify.rows));
   if (d.plan < 0 || d.steps == 0 || step <= 0) return;
   Choice& c = plans_[d.plan];
   if (d.caught_up.tokens > 0) reading_[*c.plan->skip.draft_model].add(d.caught_up.seconds / d.caught_up.tokens);

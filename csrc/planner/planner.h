@@ -151,7 +151,7 @@ class Planner {
     }
   };
   struct Mode {
-    // What plans may lose; where none may draft, what sources may.
+    // The budget of plans; where no plan may draft, that of sources.
     Budget& budget(int texts) { return (asked.plans == Plans::None ? by_sources : by_plans)[load(texts)]; }
     const Budget& budget(int texts) const { return const_cast<Mode*>(this)->budget(texts); }
 

@@ -114,4 +114,4 @@ def test_texts_that_draft_in_two_ways_draft_as_well_as_in_one(monkeypatch, price
         assert got == want
     first, second, mixed, beside_plain = rates.values()
     # Texts of the faster way end first, so that the mean of both is no bound: it is missed by .09 on some machines.
-    assert mixed > 0.94 * min(first, second) and beside_plain > plain, rates
+    assert mixed > 0.97 * min(first, second) and beside_plain > plain, rates

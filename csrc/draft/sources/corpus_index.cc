@@ -32,12 +32,9 @@ CorpusIndex::CorpusIndex(std::vector<int32_t> tokens) : tokens_(std::move(tokens
 
 CorpusIndex::Places CorpusIndex::narrow(Places p, int offset, int32_t wanted) const {
   const auto first = order_.begin() + p.first, end = order_.begin() + p.end;
-  const auto value = [&](int32_t place) {
-    const size_t at = static_cast<size_t>(place) + offset;
-    return at < tokens_.size() ? tokens_[at] : -1;
-  };
-  const auto low = std::lower_bound(first, end, wanted, [&](int32_t place, int32_t t) { return value(place) < t; });
-  const auto high = std::upper_bound(low, end, wanted, [&](int32_t t, int32_t place) { return t < value(place); });
+  const auto before = [&](int32_t at, int32_t t) { return token_after(at, offset) < t; };
+  const auto after = [&](int32_t t, int32_t at) { return t < token_after(at, offset); };
+  const auto low = std::lower_bound(first, end, wanted, before), high = std::upper_bound(low, end, wanted, after);
   return {static_cast<int32_t>(low - order_.begin()), static_cast<int32_t>(high - order_.begin())};
 }
 

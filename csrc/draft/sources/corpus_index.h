@@ -32,10 +32,12 @@ class CorpusIndex {
     int32_t first, end;
     bool none() const { return first == end; }
   };
-  int32_t token(int32_t place, int offset) const {
-    const size_t at = static_cast<size_t>(order_[place]) + offset;
-    return at < tokens_.size() ? tokens_[at] : -1;
+  // The token so many after position `at` of the corpus; below 0 after its end.
+  int32_t token_after(int32_t at, int offset) const {
+    const size_t position = static_cast<size_t>(at) + offset;
+    return position < tokens_.size() ? tokens_[position] : -1;
   }
+  int32_t token(int32_t place, int offset) const { return token_after(order_[place], offset); }
   // Places of [first, end), which have their first `offset` tokens in common, that have this one next.
   Places narrow(Places, int offset, int32_t token) const;
   Places all_of(Cursor) const;
