@@ -100,6 +100,8 @@ BUGS = [
     ("runtime", "csrc/heads/moa.cc", "followed(s).unverified - 1)", "followed(s).unverified)",
      "drafted tokens see one that is not verified"),
     ("runtime", "csrc/heads/eagle.cc", "chain ? 0 : tree.ancestors(node)", "0", "side branches see each other"),
+    ("runtime", "csrc/heads/block.cc", ".ahead + depth", ".ahead + std::min(depth, 1)",
+     "a block's third place says what its second did"),
     ("runtime", "csrc/heads/block.cc", "block_.sure_before[tree.token(node)]", "block_.sure_before[tree.token(0)]",
      "a place is foretold from the text's last token"),
     ("runtime", "csrc/heads/runner.cc", "followed(s) = {};", "followed(s).blocks.clear();",

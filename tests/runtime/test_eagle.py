@@ -1,4 +1,4 @@
-"""EAGLE-2's trees, and steps of an EAGLE head that read proposals of others."""
+"""EAGLE-2's trees, and steps of heads that read proposals of others."""
 
 import numpy as np
 import pytest
@@ -18,17 +18,19 @@ from head_contract import (
     session_of,
     target_fixture,  # noqa: F401
 )
-from head_oracles import EagleOracle
+from head_oracles import EagleOracle, trained_block
 from source_rules import LOOPS, SUFFIX, all_of
 from swiftk import TreeRule, _core
 
 pytestmark = pytest.mark.skipif("config.getoption('device') != 'cpu'", reason="on a GPU: test_stub_drafters.py")
 
 
-def test_proposals_of_others_are_read_in_turn(target, heads):
-    """A step may read a chain that the text's repetitions propose: each node waits for its parent's state."""
-    oracle = EagleOracle(heads["specforge"], target)
-    session = session_of(beside(target, heads["specforge"]), PROMPTS[2] * 6)
+@pytest.mark.parametrize(("oracle", "name"), [(EagleOracle, "specforge"), (trained_block, "dspark")])
+def test_proposals_of_others_are_read_in_turn(target, heads, oracle, name):
+    """A step may read a chain that the text's repetitions propose: each node waits for its parent's state, and of a
+    block each has its own place."""
+    oracle = oracle(heads[name], target)
+    session = session_of(beside(target, heads[name]), PROMPTS[2] * 6)
     session.set_sampling(_core.Sampling(**LOOPS))
     chained, rule = 0, {**all_of(SUFFIX), "chain": 3, "min_step_gain": 0.0, "max_draft": 3}
     for _ in range(8):
