@@ -64,7 +64,7 @@ STUDIES = {
     "remote": ["model, cut", "EAGLE-2 head", "4G", "suffix", "silence"],
     "structured": ["nothing forced", "records", "by grammar"],
     "heads": ["eagle2", "moa-last-states", "place 7", "tokens a pass"],
-    "modelled": ["lm13m-eagle2, shuffled", "of none", "T 1"],
+    "modelled": ["lm13m-eagle2, shuffled", "lm13m-eagle2, chain", "auto with lm13m-eagle2", "of none", "T 1"],
 }
 
 

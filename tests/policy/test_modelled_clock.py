@@ -5,7 +5,7 @@ import pytest
 
 import swiftk
 from debug_words import ask
-from heads import make_eagle, make_moa
+from heads import make_bigrams, make_eagle, make_moa
 from swiftk import TreeRule, _core
 from swiftk.testing import make_tiny
 
@@ -70,6 +70,32 @@ def test_a_drafter_alone_reads_no_long_prompt_before_it_was_tried(monkeypatch, t
     lm = swiftk.load(swiftk.demo_model(), drafter=head, draft_weights="own", threads=1)
     r = lm.generate([5, *range(100, 700)], max_new_tokens=96, ignore_eos=True, drafter="moa")
     assert r.stats.draft_seconds + r.stats.verify_seconds < 1.05 * 95
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_tree_over_a_block_brings_more_than_a_chain(monkeypatch, tmp_path, temperature):
+    """A head that knows which tokens came after each in these texts. Each begins with nothing learned, and drafts by
+    time or as chains that end early or late."""
+    ask(monkeypatch, "clock=drafter:.03/row:.04/far:.09/reading:.006")
+    monkeypatch.setenv("SWIFTK_LEARNED", "0")
+    options = {"max_new_tokens": 160, "ignore_eos": True, "temperature": temperature, "seed": 1}
+    with swiftk.load(swiftk.demo_model(), threads=1, draft_weights="own") as lm:
+        texts = [np.int64(lm.generate(prompt, speculate=False, **options).tokens) for prompt in MANY]
+    head = make_bigrams(tmp_path, swiftk.demo_model(), texts)
+    lm = swiftk.load(swiftk.demo_model(), drafter=head, draft_weights="own", threads=1)
+    chains = [TreeRule(confidence=least, max_draft=7, width=(1, 1, 1, 1)) for least in (0.0, 0.2, 0.4, 0.6)]
+    found = []
+    for way in ({"drafter": "block"}, *({"skip": "drafter", "drafter": "plan", "gate": gate} for gate in chains)):
+        steps, seconds = 0, 0.0
+        for prompt, text in zip(MANY, texts, strict=True):
+            lm.forget()
+            r = lm.generate(prompt, **options, **way)
+            steps += r.stats.num_steps
+            seconds += r.stats.draft_seconds + r.stats.verify_seconds
+            assert r.tokens == text.tolist()
+        found.append((4 * 159 / steps, 4 * 159 / seconds))
+    (brought, rate), *others = found
+    assert brought > max(one for one, _ in others) and rate > max(one for _, one in others), found
 
 
 @pytest.mark.parametrize("said", ["plan", "plan:x", "rows:.1", "row:-1", "row:.1;far:.2"])

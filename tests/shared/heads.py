@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 
-from swiftk.files.safetensors_io import Tensor, encode, write_folder
+from swiftk.files.safetensors_io import Tensor, encode, read_folder, write_folder
 
 FORMATS = ("dspark", "dflash", "z-lab")  # speculators' two, and DFlash's own
 # SpecForge's; EAGLE's own, which names no layers; speculators'; a narrower one; EAGLE-1 and 2; speculators' of these.
@@ -63,6 +63,27 @@ def make_block(folder, target, form="dspark", seed=0, dtype="F32", changes=None,
         shapes |= {"confidence_head.proj.weight": (1, width), "confidence_head.proj.bias": (1,)}
     others = _tables(inner["vocab_size"], own, seed) if shape.get("draft_vocab") else {}
     return _written(folder, shapes, seed, dtype, others)
+
+
+def make_bigrams(folder, target, texts, rank=600, block=7):
+    """A block head that knows how often tokens of these texts followed each of the `rank` most frequent ones: its
+    layers say nothing, and its bias says that."""
+    changes = {"enable_confidence_head": False}
+    random = make_block(folder / "random", target, layers=1, block=block, taps=(0,), rank=rank, changes=changes)
+    tensors = dict(read_folder(random))
+    before, after = (f"markov_head.markov_w{i}.weight" for i in (1, 2))
+    followed = np.zeros((len(tensors[before].bits),) * 2, np.float32)
+    for text in texts:
+        np.add.at(followed, (text[:-1], text[1:]), 1)
+    frequent = np.argsort(-followed.sum(1), kind="stable")[:rank]
+    one_each = np.arange(len(followed))[:, None] == frequent
+    tensors["norm.weight"] = Tensor("F32", np.zeros_like(tensors["norm.weight"].bits))
+    tensors[before] = Tensor("F32", encode(one_each.astype(np.float32), "F32"))
+    tensors[after] = Tensor("F32", encode(np.log1p(1000 * followed[frequent].T), "F32"))
+    (folder / "config.json").write_text((random / "config.json").read_text())
+    for _ in write_folder(folder, tensors):
+        pass
+    return folder
 
 
 def _tables(V, own, seed):
