@@ -34,7 +34,7 @@ MINUTES = {
     "remote": 3.0,
     "structured": 1.5,
     "drafters": 6.0,
-    "modelled": 2.0,
+    "modelled": 6.0,
     "published_model": 4.0,
     "quality": 3.0,
     "paper/main_table": 26.0,

@@ -17,16 +17,18 @@ import numpy as np
 from swiftk import demo_model
 from swiftk.files.safetensors_io import Tensor, read_folder, write_folder
 
-from .drafters import DRAFTERS, SAMPLINGS, drafters
+from .drafters import DRAFTERS, SAMPLINGS, drafters, ways
 from .harness import Study
 from .lanes import Way
 from .plots import heat
 
 STREAMS = ("gsm8k", "humaneval", "summarization", "english", "mt-bench", "rag")
 PRICES = "plan:.30/drafter:.022/opening:.06/row:.03/far:.09/reading:.006"
+SHUFFLED = ", shuffled"
 NOTES = (
     f"seconds: of a plain step 1, else {PRICES} (plan, drafter: a pass; opening: a draft's first, of a drafter alone; "
     "row, far: a verified row, up to eight and beyond; reading: a token that a drafter has to read first)",
+    "auto with: by the planner, beside the copy; chain, tree: so in every round; the drafter's name alone: by time",
     "speed-up, M: harmonic means over texts; least: of the slowest text; of none: speed-up by that without a drafter",
 )
 
@@ -41,7 +43,9 @@ def main() -> None:
             models = study.open(study.folder, draft_weights=study.copy, drafter=some)
             for mode, sampling in SAMPLINGS.items():
                 texts = [text for stream in study.streams for text in study.texts(stream)]
-                study.rows.append({"way": name, "sampling": mode, **written(study, models, texts, sampling)})
+                for way in drafted(name, models):
+                    found = written(study, models, texts, way, sampling)
+                    study.rows.append({"way": way.name, "sampling": mode, **found})
             models.close()
     for row in study.rows:
         none = next(r for r in study.rows if r["way"] == "none" and r["sampling"] == row["sampling"])
@@ -55,7 +59,7 @@ def main() -> None:
         f"drafts may read a copy in {study.copy}",
         panels=panels,
         width=4.5,
-        height=1.2 + 0.35 * len(named),
+        height=1.2 + 0.35 * len({row["way"] for row in study.rows}),
     )
 
 
@@ -65,8 +69,14 @@ def groups(folders: list[Path], scratch: Path) -> dict[str, list[Path]]:
     for folder in folders:
         name = folder.resolve().name
         named[name] = [folder]
-        named[f"{name}, shuffled"] = [shuffled(folder, scratch / name)]
+        named[f"{name}{SHUFFLED}"] = [shuffled(folder, scratch / name)]
     return named | ({"all": folders} if len(folders) > 1 else {})
+
+
+def drafted(name: str, models: Any) -> list[Way]:
+    """By the planner; and where a drafter is looked at, by it alone: by time, as a chain, and as EAGLE-2's tree."""
+    kinds = models.plain.model.drafters
+    return ways(name, kinds[0]) if len(kinds) == 1 and not name.endswith(SHUFFLED) else [Way(name)]
 
 
 def shuffled(folder: Path, to: Path) -> Path:
@@ -85,8 +95,8 @@ def mixed(bits: np.ndarray, order: np.random.Generator) -> np.ndarray:
     return bits if bits.dtype.kind in "ib" else order.permutation(bits.reshape(-1)).reshape(bits.shape)
 
 
-def written(study: Study, models: Any, texts: list[Any], sampling: dict[str, Any]) -> dict[str, Any]:
-    pairs = study.measure(texts, [Way("way")], models, cold=True, **sampling)
+def written(study: Study, models: Any, texts: list[Any], way: Way, sampling: dict[str, Any]) -> dict[str, Any]:
+    pairs = study.measure(texts, [way], models, cold=True, **sampling)
     stats = [pair.result.stats for pair in pairs]
     return {
         "M": harmonic_mean((s.generated_tokens - 1) / s.num_steps for s in stats),
