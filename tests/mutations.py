@@ -93,7 +93,7 @@ BUGS = [
     ("api", "swiftk/api.py", "((asked[0][1].seed or 0) + i)",
      "(asked[0][1].seed or 0)", "texts of one prompt have one seed"),
     ("policy", "csrc/planner/planner.cc", "std::max(0.0, clock_.beyond(texts, n))", "0", "rows cost nothing"),
-    ("policy", "csrc/planner/budget.cc", "earn(tokens - steps);", "earn(tokens);", "a budget is never empty"),
+    ("policy", "csrc/planner/ledger.cc", "+ tokens - steps,", "+ tokens,", "an account is never empty"),
     ("policy", "csrc/planner/acceptance.cc", "rank < 0 ? ranks_", "rank < 0 ? 0", "misses count as hits"),
     ("policy", "swiftk/files/hf_folder.py", " + file.read(_SAMPLE)", "", "another model's file is taken over"),
     ("runtime", "csrc/heads/moa.cc", "layers_ - 1);", "layers_ - 2);", "the last layer's states are not seen"),

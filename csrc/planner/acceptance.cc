@@ -90,14 +90,13 @@ Odds AcceptanceRates::odds() const {
   const std::array<double, kBuckets> usual = line(seen);
   Odds odds;
   odds.p_rank.resize(ranks_ - 1);
-  for (int b = 0; b < kBuckets; ++b)
-    odds.p_top1[b] = (count(b, 0) + tuned::kLine * usual[b]) / (seen[b] + tuned::kLine);
+  for (int b = 0; b < kBuckets; ++b) odds.p_top1[b] = (count(b, 0) + kLine * usual[b]) / (seen[b] + kLine);
   for (int r = 1; r < ranks_; ++r) {
-    double missed = tuned::kMisses * prior_.share(r);
+    double missed = kMisses * prior_.share(r);
     for (int b = 0; b < kBuckets; ++b) missed += count(b, r);
-    missed /= all - held + tuned::kMisses;
+    missed /= all - held + kMisses;
     for (int b = 0; b < kBuckets; ++b) {
-      odds.p_rank[r - 1][b] = (count(b, r) + tuned::kLine * (1 - odds.p_top1[b]) * missed) / (seen[b] + tuned::kLine);
+      odds.p_rank[r - 1][b] = (count(b, r) + kLine * (1 - odds.p_top1[b]) * missed) / (seen[b] + kLine);
     }
   }
   return odds;

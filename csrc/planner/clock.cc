@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "planner/priors.h"
 #include "planner/tuned.h"
 
 namespace swiftk {
@@ -88,7 +89,7 @@ void RowPrices::fill() {
     known.emplace_back(kKnots[k], std::max(price, known.back().second));
   }
   const auto [most, last] = known.back();
-  const double slope = known.size() > 1 ? last / (most - 1) : tuned::kRow;
+  const double slope = known.size() > 1 ? last / (most - 1) : kRow;
   for (int n = 1, at = 0; n <= kMost; ++n) {
     while (at + 1 < static_cast<int>(known.size()) && known[at + 1].first <= n) ++at;
     double price = last;
@@ -98,7 +99,7 @@ void RowPrices::fill() {
       price = pa + (pb - pa) * (n - a) / (b - a);
     } else {
       const int near = std::clamp(n, most, std::max(most, few_)) - most, far = std::max(0, n - std::max(most, few_));
-      price += std::max(slope, tuned::kRow) * near + std::max(slope, tuned::kBeyond) * far;
+      price += std::max(slope, kRow) * near + std::max(slope, kBeyond) * far;
     }
     table_[n - 1] = static_cast<float>(std::max(price, 1e-4 * (n - 1)));
   }

@@ -65,14 +65,14 @@ int Planner::offer(std::shared_ptr<const DraftPlan> plan, double price, const Pr
       std::find_if(plans_.begin(), plans_.end(), [&](const Choice& c) { return c.plan->skip.unguided() == unguided; });
   auto accepted =
       same != plans_.end() ? same->accepted : std::make_shared<AcceptanceRates>(AcceptanceRates::of_plan(prior));
-  const double step = plan->opens ? tuned::kFollowing : price;
+  const double step = plan->opens ? kFollowing : price;
   const int place = place_of_another(plans_, kept_plans(texts));
   Choice& c = plans_[place];
   c = {std::move(plan), std::move(accepted), step, price - step, for_all};
   c.levels = levels_of(c);
   c.used = ++uses_;
   for (Mode& m : modes_) {
-    m.forget(place);
+    for (Ledger& ledger : m.ledgers) ledger.forget(place);
     m.due = 0;
   }
   return place;
@@ -91,11 +91,9 @@ int Planner::mode(const DraftMode& asked, std::span<const InUse> texts) {
     }
     place = place_of_another(modes_, kept);
     Mode& m = modes_[place];
-    m = {.asked = asked, .by_plans = {}, .by_sources = {}};
-    for (int l = 0; l < kLoads; ++l) {
-      m.by_plans.emplace_back(tuned::kOpening, 1 << l);
-      m.by_sources.emplace_back(asked.plans == Plans::None ? tuned::kProposing : tuned::kOpening, 1 << l);
-    }
+    m = {.asked = asked};
+    const double reserve = tuned::kReserve * (asked.plans == Plans::None ? 1 : 2);  // for sources, and for plans
+    for (int l = 0; l < kLoads; ++l) m.ledgers.emplace_back(reserve, 1 << l);
     m.next.mode = place;
   }
   modes_[place].used = ++uses_;
@@ -104,10 +102,7 @@ int Planner::mode(const DraftMode& asked, std::span<const InUse> texts) {
 
 void Planner::start_text(int mode) {
   Mode& m = modes_[mode];
-  for (std::vector<Budget>* const budgets : {&m.by_plans, &m.by_sources}) {
-    for (Budget& budget : *budgets) budget.start(&budget == &budgets->front());
-  }
-  for (Mode::Loss& loss : m.losses) loss.off_for = std::min(loss.off_for, tuned::kBackOff);
+  for (Ledger& ledger : m.ledgers) ledger.start(&ledger == &m.ledgers.front());
   m.due = 0;
 }
 
@@ -162,16 +157,6 @@ bool Planner::may_draft(const Mode& m, int plan) const {
   }
 }
 
-bool Planner::better_observe_as_guide(const Mode& m, int plan) const {
-  const DraftSpec& skip = plans_[plan].plan->skip;
-  if (!skip.alone() || tried(plan) || m.asked.always) return false;
-  for (int i = 0; i < static_cast<int>(plans_.size()); ++i) {
-    const bool guide = plans_[i].plan->skip.guided() && plans_[i].plan->skip.draft_model == skip.draft_model;
-    if (guide && may_draft(m, i) && !m.rests_now(i) && !tried(i)) return true;
-  }
-  return false;
-}
-
 // Before it was measured: its multiply-adds, at what they cost where a pass is bound by them.
 double Planner::reading(const Choice& c, int texts) const {
   const Mean& seen = reading_[*c.plan->skip.draft_model];
@@ -179,42 +164,41 @@ double Planner::reading(const Choice& c, int texts) const {
   return c.plan->reading * (clock_.beyond(texts, 64) - clock_.beyond(texts, 32)) / 32;
 }
 
-bool Planner::affords(const Mode& m, int plan, int texts, double pace, double rate, double other,
-                      const Reading& r) const {
+bool Planner::may_read(const Mode& m, int plan, int texts, double usual, double rate, const Reading& r) const {
   const Choice& c = plans_[plan];
   const int unread = c.plan->skip.draft_model ? r.unread[*c.plan->skip.draft_model] : 0;
   if (unread == 0 || m.asked.always) return true;
-  const double price = unread * reading(c, texts), ago = m.loss_of(plan).ago;
-  const double left = std::min(r.left, tuned::kLeft), usual = std::max(pace, other);
-  const double gain = ago < 0 ? left * (1 / usual - 1 / rate) : tuned::kReread * ago;
-  const int priced = c.pass[load(texts)].count() + c.first[load(texts)].count();
-  const double share = other == 0 ? tuned::kOnlyTrial : tuned::kTrial;
-  const double trial = std::max(share * left / usual, tuned::kReread * m.tokens);
-  const double most = priced > 0 && tried(plan) ? gain : std::min(gain, trial);
-  return price <= (other == 0 ? std::max(most, m.budget(texts).left()) : most);
+  const Ledger& ledger = m.ledger(texts);
+  const double gain = std::min(r.left, tuned::kLeft) * (1 / usual - 1 / rate);
+  const bool known = c.pass[load(texts)].count() + c.first[load(texts)].count() > 0 && tried(plan);
+  const double trust = ledger.failures(m.way(plan)) > 0 ? 0 : known ? 1 : tuned::kTrial;
+  return unread * reading(c, texts) <= std::max(trust * gain, std::min(gain, ledger.earned(m.way(plan))));
 }
 
 // The plan that promises most. One that was seen little gets the benefit of the doubt, if it could be best at all.
 void Planner::look(Mode& m, int texts, double pace, const Reading& reading) {
   const std::array<double, kStages> rows = stages(texts);
+  const Ledger& ledger = m.ledger(texts);
   std::vector<std::pair<int, Forecast>> promised;
-  double other = 0;
+  double usual = pace;  // of drafts for which nothing has to be read, though they may rest now
   for (int i = 0; i < static_cast<int>(plans_.size()); ++i) {
     if (!may_draft(m, i)) continue;
     Choice& c = plans_[i];
     c.levels = levels_of(c);
     const Forecast f = forecast(*c.accepted, cost(c, texts), rows, pace, c.rate, opening(c, texts));
     c.rate = f.rate;
-    if (!m.rests_now(i) && !better_observe_as_guide(m, i)) promised.emplace_back(i, f);
-    if (!c.plan->skip.draft_model) other = std::max(other, f.rate);  // though it may rest, that is only for a while
+    promised.emplace_back(i, f);
+    if (!c.plan->skip.draft_model) usual = std::max(usual, f.rate);
   }
   int best = -1;
   double hope = 0;
   Forecast found{1, 2};
   for (const auto& [i, f] : promised) {
-    if (!affords(m, i, texts, pace, f.rate, other, reading)) continue;
-    const double its = f.rate * (1 + tuned::kUnsure / std::sqrt(plans_[i].accepted->outcomes() + 8));
-    if (its > hope) best = i, hope = its, found = f;
+    if (!may_read(m, i, texts, usual, f.rate, reading)) continue;
+    // One that rests is named where no other is left.
+    const double sure =
+        ledger.rests(m.way(i)) ? 0.01 : 1 + tuned::kUnsure / std::sqrt(plans_[i].accepted->outcomes() + 8);
+    if (sure * f.rate > hope) best = i, hope = sure * f.rate, found = f;
   }
   Allotment& next = m.next;
   next.plan = best;
@@ -241,7 +225,7 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan, cons
   Mode& m = modes_[mode];
   if (m.asked.plans == Plans::Directed && plan != m.directed) {
     if (m.directed >= 0) {
-      m.budget(texts).switched();
+      m.ledger(texts).changed(Ledger::kDirected);
       plans_[m.directed].used = ++uses_;  // until now
     }
     m.directed = plan;
@@ -254,10 +238,9 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan, cons
       look(m, texts, pace, reading);
     }
     if (!timed_looks_) m.look = 0;
-    const double step = clock_.step(texts);
-    const int best = m.next.plan;
-    m.due = m.rounds + std::max(best < 0 || tried(best) ? tuned::kLook : tuned::kSoonLook,
-                                step > 0 ? static_cast<int>(std::min(1e3, m.look / (tuned::kLookShare * step))) : 0);
+    const double step = clock_.step(texts), seldom = step > 0 ? m.look / (tuned::kLookShare * step) : 0;
+    const int best = m.next.plan, often = best < 0 || tried(best) ? tuned::kLook : 1;
+    m.due = m.rounds + std::max(often, static_cast<int>(std::min(1e3, seldom)));
     m.looked_texts = texts;
     m.looked_pace = pace;
   }
@@ -271,16 +254,11 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan, cons
     next.proposals = true;
     return next;
   }
-  const Budget &plans = m.budget(texts), &sources = m.by_sources[load(texts)];
-  const bool measured = clock_.knows(texts) && plans.measured() && sources.measured();
-  next.drafts = next.plan >= 0 && measured && !plans.off();
-  next.proposals = measured && (next.drafts || !sources.off());
-  // A round bets a part of what may be lost; where no plan may draft, all of it, up to one plain step.
-  const double left = (next.drafts ? plans : sources).left();
-  double bet =
-      m.asked.plans != Plans::None ? std::max(tuned::kBet * left, tuned::kLeastBet) : std::clamp(left, 0.0, 1.0);
-  if (next.plan >= 0 && plans_[next.plan].plan->skip.alone() && !tried(next.plan))
-    bet = std::min(bet, tuned::kFirstBet);
+  const Ledger& ledger = m.ledger(texts);
+  const bool measured = clock_.knows(texts) && ledger.measured();
+  next.drafts = next.plan >= 0 && measured && ledger.affords(m.way(next.plan));
+  next.proposals = measured && (next.drafts || ledger.affords(Ledger::kSources));
+  const double bet = ledger.bet(next.drafts ? m.way(next.plan) : Ledger::kSources);
   next.steps = m.doubtful ? 1 : std::clamp(static_cast<int>((bet - m.opening) / m.plan_cost), 1, kSteps);
   next.rows = static_cast<int>(std::upper_bound(m.beyond.begin(), m.beyond.end(), bet) - m.beyond.begin());
   return next;
@@ -311,11 +289,11 @@ TreeRule Planner::rule(const Allotment& a, const TextOdds& text, const RoundText
       for (int r = 0; r < TimedRule::kRanks - 1; ++r) rule.p_rank[b][r] = static_cast<float>(a.odds.p_rank[r][b]);
     }
     for (int b = 0; b + 1 < kBuckets; ++b) rule.edges[b] = static_cast<float>(AcceptanceRates::edge(b));
-    rule.chain = plans_[a.plan].plan->serial ? 0 : tuned::kChain;
+    rule.chain = plans_[a.plan].plan->serial ? 0 : tuned::kBeside;
     if (plans_[a.plan].plan->skip.guided()) {
       rule.least_proposal = static_cast<float>(tuned::kLeastProposal);
       const int guide = guide_of(plans_[a.plan]);
-      rule.proposals = guide < 0 ? tuned::kProposals : proposals(guide);
+      rule.proposals = guide < 0 ? tuned::kBeside : proposals(guide);
       const Odds odds = guide < 0 ? a.odds : plans_[guide].accepted->odds();
       for (int b = 0; b < kBuckets; ++b) rule.guide[b] = static_cast<float>(odds.p_top1[b]);
     }
@@ -354,47 +332,44 @@ double Planner::usual(const RoundRecord& r) const {
 
 bool Planner::settle(const Allotment& a, const RoundRecord& r, double tokens) {
   Mode& m = modes_[a.mode];
-  Budget& budget = m.budget(r.texts);
-  m.tokens += tokens;
-  for (Mode::Loss& loss : m.losses) {
-    loss.off_for = std::max(0.0, loss.off_for - tokens);
-    if (loss.ago >= 0) loss.ago += tokens;
-  }
-  Budget& sources = m.by_sources[load(r.texts)];
+  Ledger& ledger = m.ledger(r.texts);
   if (r.plain()) {
-    if (&sources != &budget) sources.plain_round(tokens);
-    if (!budget.plain_round(tokens) || &sources == &budget) return false;
-    m.losses.resize(plans_.size());
-    if (m.drafted >= 0) m.losses[m.drafted].ago = 0;
-    return !make_way(m, r.texts);
+    const bool rested = resting(a.mode, r.texts);
+    if (!ledger.plain_round(tokens)) return false;
+    m.due = 0;
+    return !rested && resting(a.mode, r.texts);
   }
   const double step = clock_.step(r.texts);
   if (step <= 0) return false;
-  const bool drafted = a.drafts && r.draft.steps > 0;  // the round's steps may all be of texts in another mode
-  sources.drafted_round(tokens, usual(r), !drafted);
-  if (&sources == &budget) return false;
-  budget.read(r.draft.caught_up.seconds / step);
-  budget.drafted_round(tokens, usual(r), drafted);
-  if (!drafted) return false;
-  m.drafted = a.plan;
-  if (budget.left() == tuned::kSavings && a.plan < static_cast<int>(m.losses.size())) m.losses[a.plan] = {};
+  if (!a.drafts || r.draft.steps == 0) {  // the round's steps may all be of texts in another mode
+    ledger.drafted_round(Ledger::kSources, tokens, usual(r));
+    return false;
+  }
+  ledger.read(m.way(a.plan), r.draft.caught_up.seconds / step);
+  ledger.drafted_round(m.way(a.plan), tokens, usual(r));
   return false;
 }
 
-bool Planner::make_way(Mode& m, int texts) {
-  const int lost = m.drafted, plans = static_cast<int>(plans_.size());
-  bool others = false;
-  for (int i = 0; i < plans; ++i) others |= i != lost && may_draft(m, i) && !m.rests_now(i);
-  if (!others || lost < 0 || m.rests_now(lost)) {
-    for (Mode::Loss& loss : m.losses) loss.off_for = 0;  // all failed: the one that promises most is tried next
-    return false;
+bool Planner::resting(int mode, int texts) const {
+  const Mode& m = modes_[mode];
+  const Ledger& ledger = m.ledger(texts);
+  if (m.asked.plans == Plans::None || m.asked.plans == Plans::Directed) return ledger.rests(m.host_way());
+  bool rests = false;
+  for (int i = 0; i < static_cast<int>(plans_.size()); ++i) {
+    if (!may_draft(m, i)) continue;
+    if (!ledger.rests(m.way(i))) return false;
+    rests = true;
   }
-  Mode::Loss& loss = m.losses[lost];
-  loss.off_for = loss.back_off;
-  loss.back_off = std::min(2 * loss.back_off, tuned::kMostOff);
-  m.due = 0;
-  m.budget(texts).take_over();
-  return true;
+  return rests;
+}
+
+void Planner::wake(int mode, int texts) {
+  Mode& m = modes_[mode];
+  m.ledger(texts).wake(m.host_way());
+}
+
+void Planner::go_on(int mode, int texts) {
+  if (modes_[mode].ledger(texts).failures(modes_[mode].host_way()) < 2) wake(mode, texts);
 }
 
 std::array<double, kStages> Planner::stages(int texts) const {
@@ -414,7 +389,7 @@ std::vector<double> Planner::row_prices(int n) const {
 
 void Planner::charge(int mode, int texts, double seconds) {
   const double step = clock_.step(texts);
-  if (step > 0) modes_[mode].budget(texts).charge(seconds / step);
+  if (step > 0) modes_[mode].ledger(texts).charge(modes_[mode].host_way(), seconds / step);
 }
 
 PlannerState Planner::state() const {
@@ -467,17 +442,19 @@ std::string Planner::explain(const Allotment& a, int texts) const {
   if (texts == 0) return "no text decodes";
   char line[256];
   if (a.mode < 0) return std::to_string(texts) + " texts, plain";
-  const Budget& budget = modes_[a.mode].budget(texts);
+  const Mode& m = modes_[a.mode];
+  const Ledger& ledger = m.ledger(texts);
+  const double left = ledger.left(a.drafts ? m.way(a.plan) : Ledger::kSources);
   if (!a.drafts) {
     std::snprintf(line, sizeof line, "%d texts, plain%s: %s, budget %.1f plain steps", texts,
-                  a.proposals ? " with sources" : "", budget.off() ? "drafting lost" : "measuring", budget.left());
+                  a.proposals ? " with sources" : "", resting(a.mode, texts) ? "drafting lost" : "measuring", left);
   } else {
     std::snprintf(
         line, sizeof line,
         "%d texts, plan %d: a draft step costs %.2f plain steps and gains from probability %.2f on, a ninth row costs "
         "%.3f, expected %.2f tokens per plain step, budget %.1f",
         texts, a.plan, cost(plans_[a.plan], texts), a.min_step_gain,
-        clock_.beyond(texts, 9 * texts) - clock_.beyond(texts, 8 * texts), a.rate, budget.left());
+        clock_.beyond(texts, 9 * texts) - clock_.beyond(texts, 8 * texts), a.rate, left);
   }
   return line;
 }

@@ -14,10 +14,10 @@
 #include "draft/round_record.h"
 #include "draft/tree_rule.h"
 #include "planner/acceptance.h"
-#include "planner/budget.h"
 #include "planner/clock.h"
 #include "planner/draft_mode.h"
 #include "planner/forecast.h"
+#include "planner/ledger.h"
 #include "planner/text_odds.h"
 #include "planner/tuned.h"
 
@@ -109,10 +109,11 @@ class Planner {
   // which are the ones that this draft model has when it drafts alone.
   void observe(const Allotment&, std::span<const Outcome>, std::span<const Outcome> guide = {});
 
-  bool resting(int mode, int texts) const { return modes_[mode].budget(texts).off(); }
-  double lost_rate(int mode, int texts) const { return modes_[mode].budget(texts).lost_rate(); }
-  void wake(int mode, int texts) { modes_[mode].budget(texts).wake(); }
-  void go_on(int mode, int texts) { modes_[mode].budget(texts).go_on(); }
+  // No plan may draft now, as those that might have lost time; nor may sources, where they alone would.
+  bool resting(int mode, int texts) const;
+  double lost_rate(int mode, int texts) const { return modes_[mode].ledger(texts).lost_rate(); }
+  void wake(int mode, int texts);   // its host found a plan that promises to pay;
+  void go_on(int mode, int texts);  // or goes on to one, where the last was given up: once, until one pays
   void charge(int mode, int texts, double seconds);
 
   // Price of a draft step of one text, in plain steps; how often the plan came true.
@@ -151,32 +152,18 @@ class Planner {
     }
   };
   struct Mode {
-    // The budget of plans; where no plan may draft, that of sources.
-    Budget& budget(int texts) { return (asked.plans == Plans::None ? by_sources : by_plans)[load(texts)]; }
-    const Budget& budget(int texts) const { return const_cast<Mode*>(this)->budget(texts); }
-
-    // A plan whose number is another's from now on.
-    void forget(int plan) {
-      if (drafted == plan) drafted = -1;
-      if (plan < static_cast<int>(losses.size())) losses[plan] = {};
-    }
+    Ledger& ledger(int texts) { return ledgers[load(texts)]; }
+    const Ledger& ledger(int texts) const { return ledgers[load(texts)]; }
+    // As a ledger calls the way to draft by a plan.
+    int way(int plan) const { return asked.plans == Plans::Directed ? Ledger::kDirected : plan; }
+    // The way that its host waits for.
+    int host_way() const { return asked.plans == Plans::None ? Ledger::kSources : Ledger::kDirected; }
 
     DraftMode asked;
-    std::vector<Budget> by_plans, by_sources;  // [kLoads]
-    uint64_t used = 0;                         // when it was last
+    std::vector<Ledger> ledgers{};  // [kLoads]
+    uint64_t used = 0;              // when it was last
     Allotment next{};
     int directed = -1;  // the plan that its host named last
-    int drafted = -1;   // the plan that drafted last
-    // By plan, of those that were given up and have not paid since: how many tokens ago; where another took over,
-    // tokens that it still rests, and will the next time.
-    struct Loss {
-      double ago = -1;  // it was not given up
-      double off_for = 0, back_off = tuned::kBackOff;
-    };
-    std::vector<Loss> losses{};
-    Loss loss_of(int plan) const { return plan < static_cast<int>(losses.size()) ? losses[plan] : Loss{}; }
-    bool rests_now(int plan) const { return loss_of(plan).off_for > 0; }
-    double tokens = 0;  // that its texts got so far, one after another
     int rounds = 0, due = 0, looked_texts = 0;
     double look = 0, looked_pace = 0;   // look: seconds of one
     bool doubtful = false;              // what a look found: nothing promises to pay;
@@ -199,21 +186,16 @@ class Planner {
   void look(Mode&, int texts, double pace, const Reading&);
   // Plain steps that a draft model takes for a token of a text that it has not followed.
   double reading(const Choice&, int texts) const;
-  // Whether what a plan that promises `rate` has to read of such texts is less than is promised to come back; or than
-  // may be lost, where no other plan may draft. other: what the best plan promises that reads nothing, though it may
-  // rest; 0: there is none. After it was given up its promises do not count, before it was tried little.
-  bool affords(const Mode&, int plan, int texts, double pace, double rate, double other, const Reading&) const;
+  // Whether a plan that promises `rate` may read what it has to of such texts. That must cost less than is expected to
+  // come back; of a plan that was tried little, than a part of that; of one that failed, than it has earned since.
+  // usual: tokens per plain step without it.
+  bool may_read(const Mode&, int plan, int texts, double usual, double rate, const Reading&) const;
   bool may_draft(const Mode&, int plan) const;
   bool tried(int plan) const { return plans_[plan].accepted->outcomes() >= tuned::kTried; }
   // The plan of its draft model alone; -1: it was not offered.
   int guide_of(const Choice& c) const { return index_of({.draft_model = c.plan->skip.draft_model}); }
   // Proposals that it makes for a step of a plan that it guides.
-  int proposals(int guide) const { return tried(guide) ? tuned::kProposals : 1; }
-  // For a draft model alone that was not tried: true if a plan that it guides is to be tried first: rounds of that plan
-  // report as much of the draft model, and lose next to nothing.
-  bool better_observe_as_guide(const Mode&, int plan) const;
-  // Drafting was just given up: whether another plan that may draft is to be tried instead.
-  bool make_way(Mode&, int texts);
+  int proposals(int guide) const { return tried(guide) ? tuned::kBeside : 1; }
 
   Clock clock_;
   bool timed_looks_ = true;

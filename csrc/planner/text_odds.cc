@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "planner/priors.h"
 #include "planner/tuned.h"
 
 namespace swiftk {
@@ -9,9 +10,7 @@ namespace swiftk {
 TextOdds::TextOdds() {
   for (int i = static_cast<int>(SourceId::Plan) + 1; i < kSourceIds; ++i) {
     const std::optional<Trust> t = trust_of(static_cast<SourceId>(i));
-    if (t)
-      rates[i] =
-          AcceptanceRates::of_source({t->level, t->slope, tuned::kTight, tuned::kTightSlope, t->second, 0, t->ratio});
+    if (t) rates[i] = AcceptanceRates::of_source({t->level, t->slope, kTight, kTightSlope, t->second, 0, t->ratio});
   }
 }
 

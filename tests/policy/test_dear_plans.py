@@ -1,5 +1,6 @@
 """Plans that would lose time, on a simulated clock: drafting always, and drafters that have to read a text first."""
 
+import itertools
 import random
 
 import pytest
@@ -237,17 +238,12 @@ def plans_by_a_guide(one, right, rounds):
     return found
 
 
-def test_a_head_is_tried_as_a_guide_first(guided):
-    """As a guide it is observed as well as alone. One that is never right then never drafts alone, not even once; one
-    that is right most of the time soon does."""
+def test_a_head_that_is_right_drafts_alone_and_one_that_never_is_does_not(guided):
     bad, good = _testing.Planner(guided), _testing.Planner(guided)
     bad.start_text()
     good.start_text()
-    assert GUIDED in (found := plans_by_a_guide(bad, 0.05, 60))
-    assert ALONE not in found
-    found = plans_by_a_guide(good, 0.95, 60)
-    assert found.index(GUIDED) < found.index(ALONE)
-    assert found[-1] == ALONE
+    assert plans_by_a_guide(bad, 0.05, 60)[20:].count(ALONE) == 0
+    assert plans_by_a_guide(good, 0.95, 60)[20:].count(ALONE) > 30
 
 
 def test_what_a_guide_missed_in_one_text_does_not_price_it_out_of_all_others(guided):
@@ -306,27 +302,24 @@ def blocked(tmp_path_factory):
     return beside_a_copy(tmp_path_factory.mktemp("blocked"), make_block)
 
 
-def test_where_a_text_defeats_all_plans_the_best_of_them_is_tried_after_one_rest(blocked):
-    """The copy fails, and makes way for the head, which fails as well. Their common rest is of one failure, not of two;
-    after it the copy is tried, which promises more, though it had made way."""
+def test_where_a_text_defeats_all_plans_each_is_tried_again_but_seldom(blocked):
+    """The copy and the head fail. What both may lose is gone then, and tokens bring it back."""
     one = _testing.Planner(blocked)
     one.start_text()
-    plans = []
-    for _ in range(120):
+    tried = {ALONE: [], COPY: []}
+    for done in range(160):
         a = one.next(None, [], 256.0)
-        plans.append(a["plan"] if a["drafts"] else None)
         if not a["drafts"]:
             one.learn(1)
-        elif a["plan"] == ALONE:
+            continue
+        tried[a["plan"]].append(done)
+        if a["plan"] == ALONE:
             one.learn(1, rows=5, draft_steps=4, draft=0.3, verify=1.05, outcomes=[(0.1, -1)])
         else:
             one.learn(1, rows=6, draft_steps=5, draft=1.5, verify=1.05, outcomes=[(0.9, -1)])
-    tried = [i for i, plan in enumerate(plans) if plan is not None]
-    assert {plans[i] for i in tried if i < 20} == {ALONE, COPY}
-    given_up = max(i for i in tried if i < 20)
-    again = min(i for i in tried if i > given_up)
-    assert plans[given_up] == ALONE and plans[again] == COPY
-    assert 60 < again - given_up < 80
+    for rounds in tried.values():
+        assert rounds[0] < 20 and 2 <= len(rounds) <= 3
+        assert all(later - earlier > 40 for earlier, later in itertools.pairwise(rounds))
 
 
 def test_a_head_that_was_never_tried_reads_no_long_prompt_because_a_copy_failed(guided):

@@ -1,6 +1,7 @@
 """The planner on a simulated clock: what it may lose, what it learns of prices and of who is right, and how near its
 trees come to the best."""
 
+import functools
 import itertools
 import random
 import tempfile
@@ -17,10 +18,24 @@ from swiftk.testing import make_tiny
 PLAN = _core.DraftSpec(**DraftSpec([3], [3]).arguments())
 SUFFIX, LOOKUP = 2, 4
 ROW = 0.01  # what a simulated row costs beyond the first, in plain steps
+RESERVE = 2.0  # plain steps that all ways may lose at first
 
 
 def planner(**options):
     one = _testing.Planner(model(), **options)
+    one.start_text()
+    return one
+
+
+@functools.cache
+def copied():
+    """A model with three copies, each a plan."""
+    tiny = make_tiny(tempfile.mkdtemp(), "llama3", layers=2)
+    return _core.Model(str(tiny), threads=1, draft_weights="int8,int4,int3")
+
+
+def three_plans():
+    one = _testing.Planner(copied())
     one.start_text()
     return one
 
@@ -109,6 +124,26 @@ def test_sources_alone_lose_no_more_than_their_budget(row, proposed, alpha, seed
         assert lost <= 1 + 0.01 * done + wrong
 
 
+@given(st.lists(st.floats(0.02, 0.9), min_size=4, max_size=4), st.floats(0.0, 0.3), st.integers(0, 2**32))
+def test_all_ways_together_lose_no_more_than_the_reserve_and_what_tokens_brought(prices, alpha, seed):
+    """Three plans and sources, wrong most of the time; the last round of each try may take more than was left."""
+    rng, one, lost = random.Random(seed), three_plans(), 0.0
+    tries, dearest, drafted = 0, 0.0, False
+    for done in range(1, 500):
+        found = one.next()
+        steps = min(4, found["max_draft"]) if found["drafts"] else 0
+        rows = 1 + max(steps, min(3, found["rows"] - 1) if found["proposals"] else 0)
+        n = 1
+        while n < rows and rng.random() < alpha:
+            n += 1
+        draft, verify = prices[found["plan"]] * steps if steps else 0.0, 1 + ROW * (rows - 1)
+        one.learn(n, rows=rows, draft_steps=steps, draft=draft, verify=verify, outcomes=[(0.9, -1)] * bool(steps))
+        lost += draft + verify - n
+        tries, drafted = tries + (rows > 1 and not drafted), rows > 1
+        dearest = max(dearest, draft + verify - 1)
+        assert lost <= RESERVE + 0.01 * done + tries * dearest
+
+
 def lose(one, most=1000):
     """Drafts at a loss until it is given up; rounds it took."""
     for n in range(1, most):
@@ -133,9 +168,7 @@ def test_another_plan_takes_over_once_and_on_half_the_allowance():
 def several(good, tokens, seed=0, c=0.3):
     """(seconds over plain seconds, tokens that each plan's rounds got) of a text that three plans may draft: chains of
     `good` come true, those of the others never, which all say that they are sure."""
-    tiny = make_tiny(tempfile.mkdtemp(), "llama3", layers=2)
-    rng, one = random.Random(seed), _testing.Planner(_core.Model(str(tiny), threads=1, draft_weights="int8,int4,int3"))
-    one.start_text()
+    rng, one = random.Random(seed), three_plans()
     spent, by_plan = 0.0, {}
     while (done := sum(by_plan.values())) < tokens:
         found = one.next()

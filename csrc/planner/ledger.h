@@ -1,0 +1,71 @@
+// What each way to draft may lose, what it has lost, and when it may be tried again, by the clock.
+#pragma once
+#include <map>
+#include <optional>
+
+namespace swiftk {
+
+// All ways share a reserve, in plain steps: some at first, and a little more for every token. A way may lose what it
+// has gained, and half of what the reserve has left when it begins to lose; what it gains afterwards it pays back
+// first. A way that has lost so much waits until the plain step was measured afresh. If its loss stands, it rests,
+// longer each time. So all ways together lose no more than the reserve, and none loses what another has gained.
+class Ledger {
+ public:
+  static constexpr int kSources = -2, kDirected = -1;  // sources alone; plans that a host names one after the other.
+                                                       // Other plans go by their numbers
+
+  // reserve: at first, in plain steps. texts: that step together, about: the more, the dearer are rows beyond theirs,
+  // and the less is to be hoped for.
+  Ledger(double reserve, int texts);
+
+  // Another text, alone or among others: a plain step may cost something else. Drafts that did not come true in the
+  // texts before may in this one, so rests end that were long enough to earn what may be lost now.
+  void start(bool alone);
+  bool measured() const;  // a plain step was, lately
+  // May the way be tried?
+  bool affords(int way) const { return !rests(way) && left(way) > 0; }
+  double left(int way) const { return left(of(way)); }  // that it may lose
+  double bet(int way) const;                            // the part of it that one round may bet
+  bool rests(int way) const { return of(way).off_for > 0; }
+  // How often it was given up, since it paid.
+  int failures(int way) const { return of(way).failures; }
+  // Tokens per plain step that the way brought which was given up last.
+  double lost_rate() const { return lost_rate_; }
+
+  // A round without drafts, of so many tokens a text. Returns whether a way was just given up.
+  bool plain_round(double tokens);
+  // It took so many plain steps.
+  void drafted_round(int way, double tokens, double steps);
+  void charge(int way, double steps);  // spent outside of a round
+  // Plain steps that reading a text may take of a way whose promises count little: a share of the time that it waited.
+  double earned(int way) const;
+  void read(int way, double steps);  // of a text that it drafts from now on: out of its gains, not of its chance
+  void changed(int way);             // another plan goes by this name: what the one before lost is not held against it
+  void wake(int way);                // it promises to pay
+  void forget(int way);              // this name is another's from now on
+
+ private:
+  struct Account {
+    double gained = 0, lost = 0;   // plain steps; lost: to the reserve
+    double tokens = 0, steps = 0;  // what its last rounds brought, and took in plain steps
+    double off_for = 0, back_off;  // tokens that it rests; will the next time
+    double waited;                 // tokens since it was given up, or since the first
+    int failures = 0;
+  };
+  double left(const Account& a) const { return a.gained + (reserve_ - a.lost) / 2; }
+  Account of(int way) const;
+  Account& at(int way);
+  void pass(double tokens);
+  void gain(Account&, double steps);
+  void lose(Account&, double steps);
+
+  double opening_, reserve_;  // opening_: at first
+  double tokens_ = 0;
+  std::map<int, Account> accounts_;
+  int last_ = kSources;         // the way that drafted last
+  std::optional<int> doubted_;  // the way whose loss the next plain steps confirm
+  int since_plain_ = 0, want_plain_ = 2;
+  double lost_rate_ = 1;
+};
+
+}  // namespace swiftk
