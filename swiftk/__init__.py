@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .draft.draft_spec import DraftSpec as DraftSpec
     from .draft.source_settings import SourceSettings as SourceSettings
     from .draft.tree_rule import TreeRule as TreeRule
+    from .options.drafting import Draft as Draft
     from .options.generate_options import GenerateOptions as GenerateOptions
     from .options.load_options import LoadOptions as LoadOptions
     from .options.swift_settings import SwiftSettings as SwiftSettings
@@ -43,6 +44,7 @@ _HOME = {
     "LoadOptions": "options.load_options",
     "Event": "running.result",
     "Result": "running.result",
+    "Draft": "options.drafting",
     "DraftSpec": "draft.draft_spec",
     "Stats": "running.stats",
     "TreeRule": "draft.tree_rule",

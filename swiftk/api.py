@@ -24,6 +24,7 @@ from .files.model_files import ModelFiles, open_model_files
 from .files.model_folder import check_config, find
 from .files.safetensors_io import WEIGHTS
 from .gpu.device import drafter_kernels, place
+from .options.drafting import Draft
 from .options.fields import SAMPLER, TO_THE_END
 from .options.generate_options import GenerateOptions, LoadOptions, names, resolve_names, show_options
 from .options.generation_config import Defaults, read_defaults
@@ -468,15 +469,18 @@ class LM:
 
     def _skips(self, o: GenerateOptions) -> tuple[DraftSpec, ...]:
         """Of the plans that the options name, by what they leave out or read."""
-        if not DRAFTERS[o.drafter_name].beside:
-            skip = resolve(_early_exit(o), self._layers, self._forms)
+        draft = o.draft
+        if draft is None:
+            return ()
+        if not DRAFTERS[draft.drafter].beside:
+            skip = resolve(draft.skip, self._layers, self._forms)
             return () if skip is None else (skip,)
         loaded = list(zip(DRAFTER_NAMES, self._model.drafters, strict=False))
-        skips = tuple(DraftSpec(weights=name) for name, kind in loaded if kind == o.drafter_name)
+        skips = tuple(DraftSpec(weights=name) for name, kind in loaded if kind == draft.drafter)
         if not skips:
             have = ", ".join(kind for _, kind in loaded) or "none"
             raise InvalidArgument(
-                f"[generate] drafter={o.drafter!r}, the model has {have}; load(..., drafter=FOLDER) loads one"
+                f"[generate] drafter={draft.drafter!r}, the model has {have}; load(..., drafter=FOLDER) loads one"
             )
         return skips
 
@@ -543,7 +547,8 @@ class LM:
         return Stream(ticket, text, finish, Director(policy, ids), self._spell if o.explain else None)
 
     def _request(self, o: GenerateOptions, policy: Policy, ids: np.ndarray, grammar: Grammar | None) -> _core.Request:
-        corpus = self._corpus(o)
+        draft = o.draft or Draft()
+        corpus = self._corpus(draft)
         return _core.Request(
             prompt=ids,
             sampling=self._sampling(o),
@@ -556,23 +561,23 @@ class LM:
             plans=policy.plans,
             skips=[native(skip) for skip in policy.skips],
             rule=_core.TreeRule(**policy.rule.arguments()) if policy.rule else None,
-            sources=numbers(o.drafter_name, grammar=grammar is not None, corpus=corpus is not None),
+            sources=numbers(draft.drafter, grammar=grammar is not None, corpus=corpus is not None),
             constraint=grammar,
-            settings=_core.SourceSettings(**o.sources.arguments(), corpus=corpus),
+            settings=_core.SourceSettings(**draft.sources.arguments(), corpus=corpus),
             recall=o.recall,
-            max_draft=policy.rule.max_draft if policy.rule else o.max_draft or 25,
-            always=o.speculate == "always",
+            max_draft=policy.rule.max_draft if policy.rule else draft.max_draft or 25,
+            always=draft.always,
             kvq=o.kvq,
             explain=o.explain,
             outcomes=policy.directed,
             reports=-1 if o.features is None else DRAFTER_NAMES.index(o.features),
         )
 
-    def _corpus(self, o: GenerateOptions) -> _core.sources.Corpus | None:
-        path = o.sources.corpus or self._options.corpus
-        if path and o.drafter_name in ("auto", "corpus"):
+    def _corpus(self, draft: Draft) -> _core.sources.Corpus | None:
+        path = draft.sources.corpus or self._options.corpus
+        if path and draft.drafter in ("auto", "corpus"):
             return self._corpora.of(path)
-        if o.drafter_name == "corpus":
+        if draft.drafter == "corpus":
             raise InvalidArgument("[generate] drafter='corpus' has no text, want sources={'corpus': PATH}")
         return None
 
@@ -623,7 +628,7 @@ class LM:
                 _log.warning("slower than it could be: %s", line)
 
     def _compare(self, result: Result, ids: np.ndarray, o: GenerateOptions) -> None:
-        plain = replace(o, speculate=False, verify=False)
+        plain = replace(o, draft=None, verify=False)
         again = self._stream(ids, plain, (), self._grammars.of(o.response_format, _continued(ids, o))).wait().tokens
         for i, (drafted, plain) in enumerate(zip(result.tokens, again, strict=False)):
             if drafted != plain:
@@ -633,8 +638,8 @@ class LM:
 
 
 def _reason_off(o: GenerateOptions, policy: Policy, text: Transcript) -> str | None:
-    if o.speculate is False:
-        return "speculate=False"
+    if o.draft is None:
+        return "draft=None or speculate=False"
     if policy.drafting == "off":
         return "skip=None: nothing is skipped, so a draft step would cost as much as a target step"
     if not text.recorder.spec:
@@ -645,11 +650,6 @@ def _reason_off(o: GenerateOptions, policy: Policy, text: Transcript) -> str | N
 def _continued(ids: np.ndarray, o: GenerateOptions) -> list[int]:
     """Tokens of the prompt that are the text's own."""
     return ids[len(ids) - o.continued_tokens :].tolist()
-
-
-def _early_exit(o: GenerateOptions) -> Any:
-    by_number = isinstance(o.assistant_early_exit, int)
-    return DraftSpec.early_exit(o.assistant_early_exit) if by_number else o.skip
 
 
 def _wait(streams: Sequence[Stream]) -> list[Result]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_origin
 import typer
 
 from ..options.fields import Option, table
-from ..options.values import Choice, Integer, Kind, Strings
+from ..options.values import By, Choice, Integer, Kind, Strings
 
 Given = dict[str, Any]  # options that a command line gives, by name
 
@@ -80,4 +80,4 @@ def _of_one_type(kind: Kind) -> bool:
         return all(isinstance(other, int | None) for other in kind.also)
     if isinstance(kind, Choice):
         return all(isinstance(one, str) for one in kind.values)
-    return kind.hint is not Any
+    return kind.hint is not Any and not (isinstance(kind, By) and kind.json)

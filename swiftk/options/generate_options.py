@@ -7,25 +7,35 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_type_hints
 
 from .. import _core
 from ..draft.draft_spec import DRAFTER_NAMES, DraftSpec
 from ..draft.source_settings import SourceSettings
-from ..draft.sources import DRAFTERS
 from ..draft.tree_rule import MAX_DRAFT, TreeRule
 from ..errors import InvalidArgument, InvalidOption
 from ..text import grammar
-from .fields import BOTH, MAX_LOGPROBS, SAMPLER, TO_THE_END, TextOptions, described, option, put, read_all, table
+from .drafting import SAYS_HOW, Draft, read, resolve
+from .fields import (
+    BOTH,
+    MAX_LOGPROBS,
+    SAMPLER,
+    TO_THE_END,
+    TextOptions,
+    default_of,
+    described,
+    option,
+    put,
+    read_all,
+    table,
+)
 from .generation_config import Defaults
 from .load_options import LoadOptions
 from .swift_settings import SwiftSettings
-from .values import By, Choice, Flag, Integer, settings
+from .values import By, Choice, Flag, Integer
 
 OPTIMIZERS = ("auto", "swift", "swift-paper", "self-sd", None)
 NEW_TOKENS = 256  # where neither the caller nor the model says how many, as in transformers' pipelines
@@ -54,6 +64,16 @@ class GenerateOptions(TextOptions):
         None,
         Integer(0, MAX_LOGPROBS),
         "The same for each prompt token but the first. The whole prompt is computed then.",
+    )
+    draft: Draft | Mapping[str, Any] | str | None = option(
+        "auto",
+        By(str, read, json=True),
+        'How to draft, in one value: None (plain decoding), a name of `drafter`, "swift", "swift_paper", "early_exit" '
+        'or "eagle_tree", a Draft, or {name: its arguments} such as {"early_exit": 4}. "auto": as the older options '
+        "say (speculate, skip, assistant_early_exit, gate, max_draft, drafter, optimizer, swift, sources), which "
+        "exclude any other value.",
+        http=BOTH,
+        command=True,
     )
     speculate: bool | str = option(
         True,
@@ -145,27 +165,14 @@ class GenerateOptions(TextOptions):
 
     def __post_init__(self) -> None:
         read_all(self)
-        if self.optimizer == "swift-paper":
-            _as_in_the_paper(self)
-        if isinstance(self.swift, Mapping):
-            put(self, "swift", settings(SwiftSettings, self.swift, "swift"))
-        if isinstance(self.gate, Mapping):
-            put(self, "gate", settings(TreeRule, self.gate, "gate"))
-        put(self, "sources", settings(SourceSettings, self.sources, "sources"))
-        _check_choices(self)
+        usual = {name: default_of(GenerateOptions, name) for name in SAYS_HOW}
+        put(self, "draft", resolve(self, usual))
+        for name, value in usual.items():
+            put(self, name, value)  # `draft` has it
+        if not (self.features is None or self.features in DRAFTER_NAMES):
+            names = ", ".join(map(repr, DRAFTER_NAMES[:2]))
+            raise InvalidArgument(f"[generate] features={self.features!r}, want the name of a drafter: {names}, ...")
         _check_contradictions(self)
-
-    @property
-    def drafter_name(self) -> str:
-        """None: the plan alone where callers say what it is, else whatever pays."""
-        free = self.skip is None or (isinstance(self.skip, str) and self.skip == "auto")
-        free = free and self.by_time and self.optimizer == "auto" and self.assistant_early_exit is None
-        return self.drafter or ("auto" if free else "plan")
-
-    @property
-    def by_time(self) -> bool:
-        """Whether trees are chosen by time."""
-        return isinstance(self.gate, str) and self.gate == "auto" and self.optimizer not in ("swift", "self-sd")
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> GenerateOptions:
@@ -249,47 +256,6 @@ def _unknown(function: str, name: str, known: list[str], aliases: Mapping[str, s
     return f"[{function}] unknown option {name!r}; did you mean {near[0]!r}{also}?"
 
 
-def _as_in_the_paper(o: GenerateOptions) -> None:
-    """Puts the options that "swift-paper" stands for. InvalidArgument: one of them was given another value."""
-    stands_for = {
-        "speculate": ("always", (True, "always")),
-        "drafter": ("plan", (None, "plan")),
-        "gate": ("swift", ("auto", "swift")),
-    }
-    for name, (value, may_be) in stands_for.items():
-        given = getattr(o, name)
-        if not any(type(given) is type(one) and given == one for one in may_be):
-            raise InvalidArgument(
-                f"[generate] {name}={given!r} contradicts optimizer='swift-paper', which has {value!r}; leave one out, "
-                "or take optimizer='swift'"
-            )
-        put(o, name, value)
-    if o.swift is None or isinstance(o.swift, Mapping):
-        put(o, "swift", {"opt_interval": 1, **(o.swift or {})})
-    if (o.swift["opt_interval"] if isinstance(o.swift, dict) else getattr(o.swift, "opt_interval", 1)) is None:
-        raise InvalidArgument(
-            "[generate] swift= with opt_interval=None is a budget of time, which contradicts optimizer='swift-paper'; "
-            "give opt_interval=1, or take optimizer='swift'"
-        )
-    put(o, "optimizer", "swift")
-
-
-def _check_choices(o: GenerateOptions) -> None:
-    if not (o.drafter is None or o.drafter in tuple(DRAFTERS)):
-        raise InvalidArgument(f"[generate] drafter={o.drafter!r}, want one of {', '.join(map(repr, DRAFTERS))}")
-    if not (o.features is None or o.features in DRAFTER_NAMES):
-        names = ", ".join(map(repr, DRAFTER_NAMES[:2]))
-        raise InvalidArgument(f"[generate] features={o.features!r}, want the name of a drafter: {names}, ...")
-    threshold = isinstance(o.gate, Real) and not isinstance(o.gate, bool) and 0 <= o.gate <= 1
-    if not (isinstance(o.gate, TreeRule) or o.gate in ("auto", "swift") or threshold):
-        raise InvalidArgument(f"[generate] gate={o.gate!r}, want 'auto', 'swift', a threshold in [0, 1] or a TreeRule")
-    other = isinstance(o.skip, (bytes, Mapping)) or (isinstance(o.skip, str) and not o.skip)
-    if other or not (o.skip is None or isinstance(o.skip, (str, os.PathLike, DraftSpec, Iterable))):
-        raise InvalidArgument(
-            f"[generate] skip={o.skip!r}, want 'auto', None, a DraftSpec, a list of layers, or a path"
-        )
-
-
 def _check_contradictions(o: GenerateOptions) -> None:
     if o.do_sample is True and o.temperature == 0:
         raise InvalidArgument("[generate] do_sample=True contradicts temperature=0; leave one of them out")
@@ -301,32 +267,6 @@ def _check_contradictions(o: GenerateOptions) -> None:
         raise InvalidArgument(
             f"[generate] min_tokens={o.min_tokens!r} is more than max_new_tokens={o.max_new_tokens!r}"
         )
-    given = o.assistant_early_exit is not None or not (isinstance(o.skip, str) and o.skip == "auto")
-    if o.assistant_early_exit == "auto" and o.optimizer != "auto":
-        raise InvalidArgument(
-            f"[generate] assistant_early_exit='auto' searches exits itself, so optimizer={o.optimizer!r} cannot; "
-            "leave one of them out"
-        )
-    _check_drafter(o, given)
-    if o.optimizer == "swift" and given:
-        name = "skip" if o.assistant_early_exit is None else "assistant_early_exit"
-        raise InvalidArgument(
-            f"[generate] optimizer='swift' searches the layers to skip, and {name}= gives them; leave one of them out"
-        )
-    if o.optimizer == "self-sd" and not given:
-        raise InvalidArgument(
-            "[generate] optimizer='self-sd' searches offline: run `swiftk tune MODEL --optimizer self-sd --data FILE "
-            "--out card.json` and give skip='card.json'"
-        )
-    if not (o.swift is None or isinstance(o.swift, SwiftSettings)):
-        raise InvalidArgument(f"[generate] swift={o.swift!r}, want SwiftSettings or a mapping of its fields")
-    if o.swift is not None and o.optimizer != "swift":
-        raise InvalidArgument(f"[generate] swift={o.swift!r} needs optimizer='swift', got {o.optimizer!r}")
-    if o.assistant_early_exit is not None and not (isinstance(o.skip, str) and o.skip == "auto"):
-        raise InvalidArgument(
-            f"[generate] assistant_early_exit={o.assistant_early_exit!r} and skip={o.skip!r} both choose the "
-            "draft; use skip=DraftSpec(..., exit_layer=...) for both"
-        )
     if o.response_format is not None and grammar.asked(o.response_format) and o.ignore_eos:
         raise InvalidArgument(
             "[generate] ignore_eos=True contradicts response_format, which decides where the text ends"
@@ -336,24 +276,6 @@ def _check_contradictions(o: GenerateOptions) -> None:
             "[generate] verify=True needs acceptance='coupled' when sampling: rejection keeps the "
             "distribution, not the tokens"
         )
-
-
-def _check_drafter(o: GenerateOptions, skip_given: bool) -> None:
-    if o.sources != SourceSettings() and not DRAFTERS[o.drafter_name].sources:
-        raise InvalidArgument(f"[generate] sources= has settings of sources, and drafter={o.drafter_name!r} uses none")
-    if o.sources.corpus is not None and o.drafter_name not in ("auto", "corpus"):
-        raise InvalidArgument(
-            f"[generate] sources= has a corpus, and drafter={o.drafter_name!r} does not use it, want 'auto' or 'corpus'"
-        )
-    if o.drafter is None or o.drafter == "plan":
-        return
-    if not o.by_time:
-        raise InvalidArgument(
-            f"[generate] drafter={o.drafter!r} is chosen by time, gate={o.gate!r} with optimizer={o.optimizer!r} is "
-            "not; leave them out, or take drafter='plan'"
-        )
-    if not DRAFTERS[o.drafter].plan and skip_given and o.skip is not None:
-        raise InvalidArgument(f"[generate] drafter={o.drafter!r} skips no layers, and skip= names some; leave one out")
 
 
 def _first(*values: T | None) -> Any:

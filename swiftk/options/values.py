@@ -231,6 +231,7 @@ class By:
 
     hint: Any
     function: Callable[[str, Any], Any] = as_it_is
+    json: bool = False  # on a command line it may be JSON, where HTTP takes `hint` alone
 
     def read(self, where: str, value: Any) -> Any:
         return self.function(where, value)

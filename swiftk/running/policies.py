@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from ..draft.draft_spec import TRIMMED, DraftSpec
 from ..draft.sources import DRAFTERS
-from ..draft.tree_rule import MAX_DRAFT, SelfSdRule, TreeRule
+from ..draft.tree_rule import SelfSdRule, TreeRule
 from ..files.model_files import ModelFiles
+from ..options.drafting import Draft
 from ..options.generate_options import GenerateOptions
 from ..options.swift_settings import SwiftSettings
 from ..search.auto import Auto
@@ -64,25 +65,26 @@ class Policies:
 
     def take(self, o: GenerateOptions, skips: tuple[DraftSpec, ...]) -> Policy:
         """One text's, until it is given back. `skips`: none where nothing is skipped, so that no plan drafts."""
-        drafter = DRAFTERS[o.drafter_name]
-        if o.speculate is False or not ((drafter.plan and skips) or drafter.sources):
+        draft = o.draft
+        if draft is None:
+            return Policy()
+        drafter = DRAFTERS[draft.drafter]
+        if not ((drafter.plan and skips) or drafter.sources):
             return Policy()
         if not drafter.plan or not skips:
             return Policy("planned")
-        rule, moving = _rule(o)
+        rule, moving = _rule(draft)
         drafting = "planned" if rule is None else "ruled"
-        free = not drafter.beside and o.optimizer is not None and o.skip == "auto"
-        free = free and o.assistant_early_exit in (None, "auto")
-        if not free:
+        if draft.search is None:
             return Policy(drafting, "fixed", skips, rule, moving)
-        if o.optimizer == "auto" and o.assistant_early_exit is None and self._forms:
+        if draft.search == "auto" and self._forms:
             return Policy(drafting, "any", (), rule, moving)
-        key = (o.optimizer, o.assistant_early_exit, o.swift, rule, bool(o.temperature), o.drafter_name)
+        key = (draft.search, rule, bool(o.temperature), draft.drafter)
         with self._guard:
             optimizer = self._kept.pop(key, None)
         if optimizer is None:
-            optimizer = self._optimizer(o, rule)
-            if self._lasting(o, optimizer):
+            optimizer = self._optimizer(draft.search, rule)
+            if _lasting(draft):
                 self._restore(_kind(o), optimizer)
         return Policy(drafting, "directed", (optimizer.current.skip,), rule, moving, optimizer, key)
 
@@ -98,12 +100,12 @@ class Policies:
     def keep(self, o: GenerateOptions, optimizer: Optimizer) -> None:
         """A text has ended."""
         kind, now = _kind(o), monotonic()
-        if not self._lasting(o, optimizer) or not optimizer.domains.known:
-            return
         before, at = self._saved.get(kind, (None, 0.0))
-        if before != optimizer.current.skip or now - at > SAVE:
+        if not _lasting(o.draft) or (before == optimizer.current.skip and now - at <= SAVE):
+            return
+        if state := optimizer.state():
             self._saved[kind] = (optimizer.current.skip, now)
-            self._file.save(kind, optimizer.state())
+            self._file.save(kind, state)
 
     def restore(self, engine: Any) -> None:
         """What its planner learned in processes before."""
@@ -125,11 +127,11 @@ class Policies:
         self._saved.clear()
         self._planner_saved = -SAVE
 
-    def _optimizer(self, o: GenerateOptions, rule: TreeRule | None) -> Optimizer:
-        if o.assistant_early_exit == "auto":
+    def _optimizer(self, search: str | SwiftSettings, rule: TreeRule | None) -> Optimizer:
+        if search == "exits":
             return Exits(self.n_layers, self._measured, self._prices, rule.max_draft if rule else None)
-        if o.optimizer == "swift":
-            return self._swift(o.swift or SwiftSettings())
+        if isinstance(search, SwiftSettings):
+            return self._swift(search)
         return Auto(self.n_layers, self._measured, self._prices)
 
     def _swift(self, settings: SwiftSettings) -> Optimizer:
@@ -140,9 +142,6 @@ class Policies:
         if settings.opt_interval is None:
             return TimedSwift(self.n_layers, self._measured, self._prices, settings, parameters)
         return Swift(self.n_layers, self._measured, settings, parameters)
-
-    def _lasting(self, o: GenerateOptions, optimizer: Optimizer) -> bool:
-        return isinstance(optimizer, Auto) and o.gate == "auto" and o.max_draft is None and o.speculate is True
 
     def _restore(self, kind: str, optimizer: Auto) -> None:
         state = self._file.load(kind)
@@ -160,14 +159,15 @@ def _kind(o: GenerateOptions) -> str:
     return "sampled" if o.temperature else "greedy"
 
 
-def _rule(o: GenerateOptions) -> tuple[TreeRule | None, SelfSdRule | None]:
-    """(the rule, one that moves) that the options `gate`, `max_draft` and `optimizer` name; (None, None): by time."""
-    if isinstance(o.gate, TreeRule):
-        return (o.gate if o.max_draft is None else replace(o.gate, max_draft=min(o.gate.max_draft, o.max_draft))), None
-    if o.gate == "auto" and o.optimizer == "self-sd":
-        moving = SelfSdRule(o.max_draft)
-        return moving.rule, moving
-    if o.by_time:
-        return None, None
-    rule = TreeRule() if o.gate in ("auto", "swift") else TreeRule(confidence=float(o.gate))
-    return (rule if o.max_draft is None else replace(rule, max_draft=min(o.max_draft, MAX_DRAFT))), None
+def _lasting(draft: Draft) -> bool:
+    """Whether processes to come are given what its search finds."""
+    free = draft.rule == "time" and draft.max_draft is None and not draft.always
+    return free and draft.search == "auto"
+
+
+def _rule(draft: Draft) -> tuple[TreeRule | None, SelfSdRule | None]:
+    """(the rule, one that moves); (None, None): by time."""
+    if isinstance(draft.rule, TreeRule):
+        return draft.rule, None
+    moving = SelfSdRule(draft.max_draft) if draft.rule == "self-sd" else None
+    return (moving.rule if moving else None), moving

@@ -137,7 +137,9 @@ class Auto(Optimizer):
             self.domains.leave(self.current.skip, self.current.rate)
 
     def state(self) -> dict[str, Any]:
-        """What another process can go on from."""
+        """What another process can go on from; nothing before a text has ended."""
+        if not self.domains.known:
+            return {}
         known = {domain.skip for domain in self.domains.known}
         rates = [
             {"skip": skip.to_dict(), "counts": [round(n, 2) for n in self.measured.rates(skip).counts]}

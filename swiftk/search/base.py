@@ -196,3 +196,7 @@ class Optimizer:
 
     def finish(self) -> None:
         """The text has ended."""
+
+    def state(self) -> dict[str, Any]:
+        """What another process can go on from, as JSON; empty: nothing."""
+        return {}

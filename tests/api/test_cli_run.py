@@ -65,6 +65,9 @@ def ending_at_once(folder, to, prompt):
             {"gate": {"beam": 4, "max_draft": 3, "max_nodes": 20}, "skip": "int4"},
         ),
         (("--acceptance", "rejection"), {"acceptance": "rejection"}),
+        (("--draft", "suffix"), {"draft": "suffix"}),
+        (("--draft", "None"), {"draft": None}),
+        (("--draft", '{"early_exit": 2}'), {"draft": {"early_exit": 2}}),
         (("--no-spec",), {"speculate": False}),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
@@ -89,6 +92,8 @@ def test_papers_methods_are_options(run, folder, monkeypatch, more, asked):
     [
         (("--gate", '{"beem": 4}'), "[gate] unknown setting 'beem', want some of confidence"),
         (("--gate", "often"), "[generate] gate='often', want 'auto', 'swift', a threshold in [0, 1] or a TreeRule"),
+        (("--draft", "sufix"), "[generate] draft='sufix', want None, a Draft, one of 'auto', 'plan', 'suffix'"),
+        (("--draft", "suffix", "--no-spec"), "draft=Draft(drafter='suffix') and speculate=False both say how"),
         (("--optimizer", "slow"), "[generate] optimizer='slow', want one of 'auto'"),
         (("--assistant-early-exit", "two"), "assistant_early_exit='two', want 'auto' or an integer"),
     ],

@@ -153,7 +153,7 @@ def test_what_contradicts_is_refused(options, words):
     [({}, "auto"), ({"gate": 0.5}, "plan"), ({"optimizer": "swift"}, "plan"), ({"gate": "swift"}, "plan")],
 )
 def test_papers_ways_have_the_plan_alone(options, name):
-    assert GenerateOptions.parse(options).drafter_name == name
+    assert GenerateOptions.parse(options).draft.drafter == name
 
 
 def test_a_plan_drafts_in_company_too(demo):

@@ -10,6 +10,7 @@ import pytest
 from swiftk.draft.draft_spec import DraftSpec, resolve
 from swiftk.draft.tree_rule import TreeRule
 from swiftk.errors import CheckpointError, InvalidArgument, InvalidOption, SwiftkError
+from swiftk.options.drafting import Draft
 from swiftk.options.fields import TextOptions, table
 from swiftk.options.generate_options import NEW_TOKENS, GenerateOptions, LoadOptions, resolve_names
 from swiftk.options.generation_config import Defaults, read_defaults
@@ -25,13 +26,13 @@ def parse(**given):
     [
         ("max_tokens", 5, "max_new_tokens", 5),
         ("max_completion_tokens", 5, "max_new_tokens", 5),
-        ("num_speculative_tokens", 6, "max_draft", 6),
-        ("num_assistant_tokens", 6, "max_draft", 6),
+        ("num_speculative_tokens", 6, "draft", Draft(max_draft=6)),
+        ("num_assistant_tokens", 6, "draft", Draft(max_draft=6)),
         ("stop_strings", ["x"], "stop", ("x",)),
         ("stop", "x", "stop", ("x",)),
         ("eos_token_id", 7, "stop_token_ids", (7,)),
         ("eos_token_id", [7, 8], "stop_token_ids", (7, 8)),
-        ("assistant_early_exit", 3, "assistant_early_exit", 3),
+        ("assistant_early_exit", 3, "draft", Draft.early_exit(3)),
         ("top_k", np.int64(4), "top_k", 4),
     ],
 )
@@ -361,6 +362,6 @@ def test_a_file_that_is_no_card(tmp_path):
 
 
 def test_gate_accepts_rules_and_thresholds():
-    assert parse(gate=TreeRule(max_draft=3)).gate.max_draft == 3
-    assert parse(gate=1).gate == 1.0
-    assert parse(gate={"beam": 4, "max_nodes": 20}).gate == TreeRule(beam=4, max_nodes=20)
+    assert parse(gate=TreeRule(max_draft=3)).draft.rule.max_draft == 3
+    assert parse(gate=1).draft.rule == TreeRule(confidence=1.0)
+    assert parse(gate={"beam": 4, "max_nodes": 20}).draft.rule == TreeRule(beam=4, max_nodes=20)

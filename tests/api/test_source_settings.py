@@ -123,7 +123,7 @@ def test_a_setting_out_of_its_range_is_named(demo, field):
     low, high = BOUNDS[field]
     for value in (low, high):
         good = SMALL | {field: value}
-        assert GenerateOptions(sources=good).sources.arguments() == {**SourceSettings().arguments(), **good}
+        assert GenerateOptions(sources=good).draft.sources.arguments() == {**SourceSettings().arguments(), **good}
         demo.session.set_sources(_core.SourceSettings(**good))
     for value in (low - 1, high + 1):
         with pytest.raises(InvalidArgument, match=rf"\[sources\] {field}={value}, want an integer in {low}..{high}"):

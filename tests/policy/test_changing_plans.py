@@ -79,7 +79,7 @@ def directed(monkeypatch):
         take = lm.policies.take
 
         def directed(o, skip):
-            if o.speculate is False:
+            if o.draft is None:
                 return take(o, skip)
             return Policy("ruled" if rule else "planned", "directed", (SETS[0],), rule, None, optimizer)
 

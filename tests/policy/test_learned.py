@@ -162,7 +162,7 @@ def test_tune_names_bad_data(tmp_path, name, content, says, capsys):
 def test_swift_and_self_sd_options():
     from swiftk import GenerateOptions
 
-    assert GenerateOptions(optimizer="swift", swift={"window": 64}).swift.window == 64
+    assert GenerateOptions(optimizer="swift", swift={"window": 64}).draft.search.window == 64
     for bad, says in (
         ({"optimizer": "self-sd"}, "swiftk tune"),
         ({"optimizer": "swift", "skip": [3]}, "leave one of them out"),

@@ -25,9 +25,9 @@ SPELT = {
 def test_the_name_stands_for_five_options():
     assert GenerateOptions.parse({"optimizer": "swift-paper"}) == GenerateOptions.parse(SPELT)
     paper = GenerateOptions.parse({"optimizer": "swift-paper", "swift": {"window": 16}, "speculate": "always"})
-    assert (paper.swift.window, paper.swift.opt_interval, paper.swift.waits) == (16, 1, True)
+    assert (paper.draft.search.window, paper.draft.search.opt_interval, paper.draft.search.waits) == (16, 1, True)
     own = SwiftSettings(opt_interval=3)
-    assert GenerateOptions.parse({"optimizer": "swift-paper", "swift": own}).swift == own
+    assert GenerateOptions.parse({"optimizer": "swift-paper", "swift": own}).draft.search == own
 
 
 @pytest.mark.parametrize(
