@@ -14,7 +14,7 @@ import numpy as np
 from swiftk import DraftSpec, _core
 from swiftk.options.swift_settings import SwiftSettings
 from swiftk.papers import self_sd
-from swiftk.search.proposals import skip_set
+from swiftk.search.sublayers import skip_set
 
 from ..harness import Study
 from ..lanes import GREEDY, Way

@@ -39,7 +39,7 @@ class SwiftSettings:
         None,
         Integer(1, _BIG),
         "Rounds of drafting from one step to the next; the paper has 1 (section 4.1). None: as many as a budget of "
-        "time allows, 1.5 % of the first 200 tokens, then 1 %.",
+        "time allows, 2 % of the decoding time.",
     )
     max_steps: int = option(1000, Integer(0, _BIG, also=()), "S, steps after which the search ends (appendix B.2).")
     bayes_interval: int = option(
@@ -51,7 +51,7 @@ class SwiftSettings:
         32,
         Integer(1, 4096, also=()),
         "Gamma, tokens of context that a step scores (section 4.1, appendix B.2; table 9 varies it). Under a budget of "
-        "time: at most so many.",
+        "time: at most so many, and 32.",
     )
     tolerance: int = option(
         300, Integer(1, _BIG, also=()), "Steps without a better set after which the search ends (appendix B.2)."

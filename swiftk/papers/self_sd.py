@@ -9,7 +9,7 @@ from typing import Any
 
 from ..draft.draft_spec import DraftSpec
 from ..search.base import Candidate
-from ..search.proposals import skip_set, sublayers
+from ..search.sublayers import skip_set, sublayers
 from .bayes import suggest
 
 _THRESHOLD = 0.5  # of a coordinate: above it the sublayer is skipped

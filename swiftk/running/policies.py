@@ -17,11 +17,12 @@ from ..files.model_files import ModelFiles
 from ..options.drafting import Draft
 from ..options.generate_options import GenerateOptions
 from ..options.swift_settings import SwiftSettings
-from ..search.auto import Auto
+from ..search import searches
 from ..search.base import Measured, Optimizer
-from ..search.exits import Exits
 from ..search.learned import SAVE, LearnedFile
+from ..search.race import Race
 from ..search.sublayers import SublayerPrices
+from ..search.swift import Sets
 
 _log = logging.getLogger("swiftk")
 _MOST = 32  # searches kept in memory
@@ -129,24 +130,22 @@ class Policies:
 
     def _optimizer(self, search: str | SwiftSettings, rule: TreeRule | None) -> Optimizer:
         if search == "exits":
-            return Exits(self.n_layers, self._measured, self._prices, rule.max_draft if rule else None)
-        if isinstance(search, SwiftSettings):
-            return self._swift(search)
-        return Auto(self.n_layers, self._measured, self._prices)
-
-    def _swift(self, settings: SwiftSettings) -> Optimizer:
+            return searches.exits(self.n_layers, self._measured, self._prices, rule.max_draft if rule else None)
+        if search == "auto":
+            return searches.auto(self.n_layers, self._measured, self._prices)
+        from ..papers.bayes import Suggestions
         from ..papers.swift import Swift
-        from ..papers.timed_swift import TimedSwift
 
-        parameters = self._prices.parameters
-        if settings.opt_interval is None:
-            return TimedSwift(self.n_layers, self._measured, self._prices, settings, parameters)
-        return Swift(self.n_layers, self._measured, settings, parameters)
+        suggestions = Suggestions(2 * self.n_layers - 4, search.seed, search.alpha, search.kappa, search.waits)
+        sets = Sets(self.n_layers, search, self._prices.parameters, suggestions)
+        return (
+            Swift(self._measured, sets) if search.opt_interval else searches.swift(self._measured, self._prices, sets)
+        )
 
-    def _restore(self, kind: str, optimizer: Auto) -> None:
+    def _restore(self, kind: str, optimizer: Race) -> None:
         state = self._file.load(kind)
         if state is not None:
-            self._take_over(optimizer.restore, state)
+            self._take_over(lambda state: optimizer.restore(state, self.n_layers), state)
 
     def _take_over(self, restore: Callable[[Any], None], state: Any) -> None:
         try:

@@ -1,5 +1,5 @@
-"""Interfaces between a text's director, an optimizer, and the engine. Pure policy: it is given
-tokens, prices and scores, and never sees the runtime."""
+"""Interfaces between a text's director, an optimizer with its sources of candidates, and the engine. Pure policy: it is
+given tokens, prices and scores, and never sees the runtime."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import numpy as np
 
 from ..draft.cost import Round
 from ..draft.draft_spec import DraftSpec
+from . import tuned
 
-_MEMORY = 0.99  # weight that the rounds before keep in a rate
-WINDOWS = 12  # of evidence that a configuration keeps
 _TRACED = 1024  # candidates of texts before that are kept for reports
 
 
@@ -111,6 +110,7 @@ class DraftConfig:
     rounds: int = 0
     windows: dict[int, Rates] = field(default_factory=dict)
     promise: float = 0.0  # tokens per plain step, by all of these
+    kept: float = 1.0  # share of its promise that it brought when it drafted and lost
 
     @property
     def rate(self) -> float:
@@ -119,18 +119,56 @@ class DraftConfig:
 
     def observe(self, r: Round, plain_seconds: float) -> None:
         """A round that drafted like this."""
-        self.tokens = _MEMORY * self.tokens + r.tokens
-        self.steps = _MEMORY * self.steps + r.seconds / plain_seconds
+        self.tokens = tuned.MEMORY * self.tokens + r.tokens
+        self.steps = tuned.MEMORY * self.steps + r.seconds / plain_seconds
         self.rounds += 1
 
     def forget(self) -> None:
         """What follows is another text: the rate so far is not its."""
-        self.tokens, self.steps, self.rounds = 0.0, 0.0, 0
+        self.tokens, self.steps, self.rounds, self.kept = 0.0, 0.0, 0, 1.0
 
     def scored(self, window: int, rates: Rates) -> None:
         self.windows[window] = rates
-        while len(self.windows) > WINDOWS:
+        while len(self.windows) > tuned.WINDOWS:
             del self.windows[min(self.windows)]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Generated tokens that candidates are scored on: it is these that a draft must get right."""
+
+    number: int  # over the search's life
+    tokens: int
+    end: int  # position after the last of them
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """What a source of candidates is asked for."""
+
+    skip: DraftSpec  # that drafts
+    live: Rates  # of it, by verified drafts
+    window: Window  # that the candidates will be scored on
+
+
+Proposal = tuple[str, DraftSpec, Score | None]  # its kind, for reports; its score where that came with it
+
+
+class Source(Protocol):
+    """Where candidates come from."""
+
+    turns: int  # of one cycle through all sources
+
+    def cost(self, here: Here) -> float | None:
+        """Of the next proposals, in tokens scored by a pass of a plain step's price; None: there are none."""
+
+    def propose(self, score: Scorer, here: Here) -> list[Proposal]: ...
+
+    def reopen(self) -> None:
+        """Another kind of text begins."""
+
+    def learn(self, skip: DraftSpec, matchness: float, kept: bool) -> None:
+        """A candidate's race is over. kept: it drafts now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from ..draft.draft_spec import DraftSpec
+from . import tuned
 
 _BITS = 11
 _SIZE = 1 << _BITS  # hashed token counts
-_ALIKE = 0.2  # cosine of prompts that may be of one kind
-_NEAR = 0.9  # share of the nearest one's cosine: of prompts as near as that the latest counts, since sets get better
-_MOST = 32
+_MOST = 32  # prompts that are remembered
 _SCALE = 255  # saved features are integers up to this
 
 
@@ -55,14 +54,15 @@ class Domains:
         return self.known[-1].skip if self.known else None
 
     def enter(self, prompt: Sequence[int]) -> DraftSpec | None:
-        """The set remembered for prompts like this; None where there was none."""
+        """The set remembered for prompts like this; None where there was none. Among prompts that are about as
+        near the latest counts, since sets get better."""
         self._here = features(prompt)
         alike = self._alike()
         nearest = max(alike, default=0.0)
-        if nearest < _ALIKE:
+        if nearest < tuned.ALIKE:
             return None
         return next(
-            d.skip for d, cosine in zip(self.known[::-1], alike[::-1], strict=True) if cosine >= _NEAR * nearest
+            d.skip for d, cosine in zip(self.known[::-1], alike[::-1], strict=True) if cosine >= tuned.NEAR * nearest
         )
 
     def leave(self, skip: DraftSpec, rate: float) -> None:

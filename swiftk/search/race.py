@@ -1,125 +1,287 @@
-"""Candidates against the set that drafts now, on the same tokens: successive halving by promised tokens per time."""
+"""The racer: candidates of several sources are scored beside what drafts, on the text's own tokens and within a budget
+of time; the best drafts, until it loses or the text changes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
+from typing import Any
 
+from ..draft.cost import Round
 from ..draft.draft_spec import DraftSpec
-from .base import WINDOWS, DraftConfig, Measured, Rates, Score
+from . import tuned
+from .base import Candidate, DraftConfig, Here, Measured, Optimizer, Progress, Score, Scorer, Source, Window
+from .budget import Budget
+from .domains import Domains
+from .evidence import Evidence
+from .sublayers import SublayerPrices
 
-_CLEAR = 1.25  # a lead over what the incumbent does live that needs no scoring of the incumbent on the same tokens
-_TIE = 256  # outcomes after which an undecided race is dropped
-_FIELD = 4  # undecided candidates at a time
-PAYS = 1.02  # tokens per plain step from which drafting is worth while
+_MOST = 200  # configurations that are remembered
+_TRIES = 20  # proposals that are known already, in a row
 
 
-class Race:
-    """The incumbent and its challengers.
-
-    price: of a draft step of a set. paired: whether only scores on the same tokens show who is better, as where sources
-    propose the easy ones and drafts see the rest. margin: a lead counts once it exceeds this over the square root of
-    the outcomes it was seen on.
-    """
+class Race(Optimizer):
+    """Successive halving by promised tokens per time, for ever: a change of text begins it again."""
 
     def __init__(
         self,
-        incumbent: DraftConfig,
         measured: Measured,
-        price: Callable[[DraftSpec], float],
-        paired: Callable[[], bool],
-        margin: float,
+        prices: SublayerPrices,
+        sources: Sequence[Source],
+        first: tuple[str, DraftSpec],
+        forecast: Callable[[Any, float], float] | None = None,
+        window: int = tuned.WINDOW,
     ) -> None:
-        self.incumbent, self.margin = incumbent, margin
-        self.field: list[DraftConfig] = []
-        self._measured, self._price, self._paired = measured, price, paired
-        self._leads: dict[int, tuple[float, float, bool]] = {}  # by id, until there is new evidence
+        """first: kind and set that draft before anything is known. forecast: tokens per plain step, by rates and price;
+        None: the planner's. window: tokens that candidates are scored on."""
+        super().__init__(DraftConfig(first[1], first[0]), measured)
+        self.prices, self.domains, self._sources, self._first, self._window = prices, Domains(), sources, first, window
+        self._configs = {self.current.skip: self.current}
+        self._evidence = Evidence(self.current, measured, prices.price, forecast or measured.forecast)
+        self._budget = Budget()
+        self._queue: deque[tuple[str, DraftSpec]] = deque()
+        self._order = self._turns()
+        self._asked = next(self._order)  # the source whose turn it is
+        self._windows: list[Window] = []  # of this text
+        self._since = self._end = self._window_count = 0  # positions from where text is scored, and after it
+        self._total = self._opened = 0  # tokens, over the search's life; when it last began
+        self._loss, self._usual, self._rounds = 0.0, 0.0, 0
+        self._before = (self.current, 0.0)  # what drafted before, and its live rate
+        self._proven: list[DraftConfig] = []  # that had drafted for a while at a gain, latest first
 
-    def promise(self, one: DraftConfig, seen: Rates) -> float:
-        """Tokens per plain step that a gate by time would reach."""
-        return self._measured.forecast(seen, self._price(one.skip))
+    def start(self, prompt: Sequence[int]) -> None:
+        self._budget.start()
+        self._windows, self._since = [], 0
+        known = self.domains.enter(prompt)
+        if known is not None and known != self.current.skip:
+            self._adopt(self._config("remembered", known))
+        elif known is None and self.domains.known:
+            self._reopen_sources()
 
-    def pooled(self, one: DraftConfig, windows: Iterable[int]) -> Rates:
-        total = self._measured.no_rates(one.skip)
-        for window in windows:
-            total.merge(one.windows[window])
-        return total
+    def observe(self, r: Round, plain_seconds: float) -> None:
+        Optimizer.observe(self, r, plain_seconds)
+        skip = self.current.skip
+        self.prices.observe(skip, self.measured.price(skip))
+        gained = r.tokens - self.measured.usual(r, skip)  # a machine that stutters is no change of text
+        self._rounds += 1
+        kept = 1 - tuned.MARGIN / tuned.PROOF**0.5  # what chance may take of a rate in so many rounds
+        if self._rounds == tuned.PROOF and self.current.rate < kept * self._before[1]:
+            self._disprove(self.current.rate)
+            self._adopt(self._before[0])
+            return
+        self._usual += (gained - self._usual) * max(1 - tuned.MEMORY, 1 / self._rounds)
+        loss = self._loss + self._usual - tuned.DRIFT - gained
+        self._loss = max(0.0, loss) if self._rounds > tuned.FIRST else 0.0
+        if self._loss > tuned.ALARM:
+            self._reopen()
 
-    def learn(self, one: DraftConfig, window: int, score: Score) -> None:
-        """It was scored."""
-        seen = self._measured.no_rates(one.skip)
-        seen.add(score.outcomes)
-        one.scored(window, seen)
-        one.promise = self.promise(one, self.pooled(one, one.windows))
-        if one is self.incumbent:
-            self._leads.clear()
-        self._leads.pop(id(one), None)
+    def give_up(self, rate: float) -> bool:
+        """Others are believed by as much as what drafts keeps of what it had promised."""
+        kept = rate / max(self._evidence.promise(self.current, self.measured.rates(self.current.skip)), 1e-6)
+        others = [one for one in self._configs.values() if one.windows and one is not self.current]
+        best = max(others, key=lambda one: one.promise, default=None)
+        former, _ = self._before
+        if former is not self.current and former.rate > tuned.PAYS:
+            best = former
+        elif best is None or kept * best.promise < tuned.PAYS:
+            if self._total - self._opened >= tuned.WINDOW * tuned.WINDOWS:
+                self._reopen(tuned.FIRST)
+            return False
+        self._disprove(rate)
+        self._adopt(best)
+        return True
 
-    def lead(self, one: DraftConfig) -> tuple[float, float, bool]:
-        """(promised rate over the incumbent's, outcomes after it, whether both were scored on the same tokens)."""
-        if id(one) not in self._leads:
-            self._leads[id(one)] = self._lead(one)
-        return self._leads[id(one)]
+    def _disprove(self, rate: float) -> None:
+        """What drafts brought so few tokens per plain step: its scores, which promised more, count for as much less."""
+        self.current.kept = min(1.0, rate / max(self.current.promise, 1.0))
+        self.current.windows.clear()
 
-    def _lead(self, one: DraftConfig) -> tuple[float, float, bool]:
-        common = one.windows.keys() & self.incumbent.windows.keys()
-        if common:
-            seen = self.pooled(one, common)
-            return (
-                self.promise(one, seen) / self.promise(self.incumbent, self.pooled(self.incumbent, common)),
-                seen.outcomes,
-                True,
-            )
-        seen = self.pooled(one, one.windows)
-        live = self._measured.rates(self.incumbent.skip)
-        return self.promise(one, seen) / self.promise(self.incumbent, live), min(seen.outcomes, live.outcomes), False
+    def step(self, score: Scorer, progress: Progress) -> bool:
+        self._total += self._budget.follow(progress)
+        self._open_window(progress)
+        if not self._windows:
+            return False
+        job = self._evidence.missing(self._windows[-tuned.WINDOWS :]) or self._fresh(score)
+        if job is None:
+            return False
+        what, window = job
+        cost = self._cost(what, window)
+        if not self._budget.affords(cost, progress.plain_seconds):
+            return False
+        began = self.measured.now
+        if isinstance(what, DraftConfig):
+            if self._queue and self._queue[0][1] == what.skip:
+                self._queue.popleft()
+            found = score(what.skip, window.tokens, window.end)
+            self._learn(what, window, found)
+            seconds = found.seconds
+        else:
+            seconds = self._ask(what, score, window)
+        better = self._decide()
+        self._budget.spend(cost, seconds, self.measured.now - began)
+        return better
 
-    def missing(self, windows: list[int]) -> tuple[DraftConfig, int] | None:
-        """The score that decides most: of the leading challenger on a window it was not run on, or of the incumbent
-        where only that makes them comparable. None: all that can be known on these windows is known."""
-        kept = windows[-WINDOWS:]  # older ones would be forgotten at once
-        for one in sorted(self.field, key=lambda one: -self.lead(one)[0]):
-            unpaired = [window for window in kept if window in one.windows and window not in self.incumbent.windows]
-            if unpaired:
-                return self.incumbent, unpaired[-1]
-            new = [window for window in kept if window not in one.windows]
-            if new:
-                return one, next((window for window in new if window in self.incumbent.windows), new[-1])
+    def finish(self) -> None:
+        if self.current.rounds:
+            self.domains.leave(self.current.skip, self.current.rate)
+
+    def state(self) -> dict[str, Any]:
+        """What another process can go on from; nothing before a text has ended."""
+        known = {domain.skip for domain in self.domains.known}
+        rates = [
+            {"skip": skip.to_dict(), "counts": [round(n, 2) for n in self.measured.rates(skip).counts]}
+            for skip in known & self._configs.keys()
+        ]
+        return {"domains": self.domains.to_list(), "rates": rates} if known else {}
+
+    def restore(self, state: Mapping[str, Any], n_layers: int) -> None:
+        """What state() gave. ValueError, KeyError or TypeError, with nothing taken over, where it is something else."""
+        found = []
+        for known in state["rates"]:
+            skip = DraftSpec.from_dict(known["skip"]).check(n_layers, ())
+            rates = self.measured.no_rates(skip)
+            rates.restore([float(n) for n in known["counts"]])
+            found.append((skip, rates))
+        self.domains.restore(state["domains"], n_layers, ())
+        for skip, rates in found:
+            self._config("remembered", skip)
+            self.measured.learned(skip, rates)
+        if self.domains.best:
+            self._adopt(self._config("remembered", self.domains.best))
+
+    def _turns(self) -> Any:
+        """The sources: each once, and then in cycles, as often as its turns say."""
+        yield from self._sources
+        yield from cycle([source for source in reversed(self._sources) for _ in range(source.turns)])
+
+    def _here(self, window: Window) -> Here:
+        return Here(self.current.skip, self.measured.rates(self.current.skip), window)
+
+    def _cost(self, what: DraftConfig | Source, window: Window) -> float:
+        if isinstance(what, DraftConfig):
+            return self.prices.price(what.skip) * window.tokens
+        return what.cost(self._here(window)) or 0.0
+
+    def _open_window(self, progress: Progress) -> None:
+        """Scored tokens are generated ones: it is these that a draft must get right."""
+        self._end = progress.prompt + progress.generated - 1
+        last = self._windows[-1].end if self._windows else max(progress.prompt, self._since)
+        tokens = self._window if self._windows else min(tuned.FIRST, self._window)
+        if self._end - last >= tokens:
+            self._windows.append(Window(self._window_count, tokens, self._end))
+            self._window_count += 1
+
+    def _fresh(self, score: Scorer) -> tuple[DraftConfig | Source, Window] | None:
+        """A candidate that was not scored on this text, on a late window that what drafts was scored on; or a source of
+        some, on the newest."""
+        newest = self._windows[-1]
+        late = [window for window in self._windows[-tuned.WINDOWS :] if window.number in self.current.windows]
+        idle = 0
+        for _ in range(_TRIES):
+            while self._queue:
+                config = self._config(*self._queue[0])
+                window = next((w for w in reversed(late) if w.number not in config.windows), newest)
+                if window.number not in config.windows and config is not self.current:
+                    return config, window
+                self._queue.popleft()
+            cost = self._asked.cost(self._here(newest))
+            if cost:
+                return self._asked, newest
+            if cost is None:
+                idle += 1
+                if idle > sum(source.turns for source in self._sources):
+                    return None
+            else:
+                self._ask(self._asked, score, newest)
+                continue
+            self._asked = next(self._order)
         return None
 
-    def judge(self, one: DraftConfig) -> bool | None:
-        """True: it leads beyond doubt. False: it does not, or no longer matters. None: undecided."""
-        lead, outcomes, paired = self.lead(one)
-        if one.promise < PAYS:
-            return False
-        margin = self.margin / max(outcomes, 1.0) ** 0.5
-        if not paired and self._paired():
-            return None
-        if not paired:
-            return True if lead > _CLEAR + margin else False if lead < 1 / (_CLEAR + margin) else None
-        if lead > 1 + margin:
-            return True
-        return False if lead < 1 - margin or outcomes > _TIE else None
+    def _ask(self, source: Source, score: Scorer, window: Window) -> float:
+        """Seconds of scores that came with the proposals. The next source has its turn."""
+        seconds = 0.0
+        for kind, skip, found in source.propose(score, self._here(window)):
+            if found is None:
+                self._queue.append((kind, skip))
+            else:
+                seconds += found.seconds
+                self._learn(self._config(kind, skip), window, found)
+        self._asked = next(self._order)
+        return seconds
 
-    def enter(self, one: DraftConfig) -> None:
-        """Joins the field; the one furthest behind leaves a full one."""
-        self.field.append(one)
-        if len(self.field) > _FIELD:
-            self.drop(min(self.field, key=lambda one: self.lead(one)[0]))
+    def _learn(self, config: DraftConfig, window: Window, found: Score) -> None:
+        self._evidence.learn(config, window, found)
+        if config is not self.current and config not in self._evidence.field:
+            self._end_race(self._evidence.enter(config))
+        self._note(config, found.seconds, False)
 
-    def crown(self, one: DraftConfig) -> None:
-        """It drafts from now on. What its scores have shown is what is known of it."""
-        if one in self.field:
-            self.field.remove(one)
-        if self._measured.rates(one.skip).outcomes == 0:
-            self._measured.learned(one.skip, self.pooled(one, one.windows))
-        self.incumbent = one
-        self._leads.clear()
+    def _decide(self) -> bool:
+        """Whether a better way was found."""
+        for one in self._evidence.ranked():
+            verdict = self._evidence.judge(one)
+            if verdict is not None:
+                self._evidence.drop(one)
+                self._end_race(one, verdict)
+            if verdict:
+                self._adopt(one)
+                self._note(one, 0.0, True)
+                return one.promise > tuned.PAYS
+        return False
 
-    def reopen(self) -> None:
-        """What follows is another text."""
-        self.field.clear()
-        self._leads.clear()
+    def _end_race(self, one: DraftConfig | None, kept: bool = False) -> None:
+        """Its race is over."""
+        if one is not None:
+            matchness = self._evidence.pooled(one, one.windows).matchness
+            for source in self._sources:
+                source.learn(one.skip, matchness, kept)
 
-    def drop(self, one: DraftConfig) -> None:
-        self.field.remove(one)
-        self._leads.pop(id(one), None)
+    def _adopt(self, config: DraftConfig) -> None:
+        former = self.current
+        proven = former.rounds >= tuned.PROOF // 2
+        self._before = (former, former.rate if proven else 0.0)
+        if proven and former.rate > tuned.PAYS:
+            self._proven = [former, *(one for one in self._proven if one is not former)][: tuned.FIELD]
+        self.current = config
+        self._evidence.crown(config)
+        self._loss, self._usual, self._rounds = 0.0, 0.0, 0
+
+    def _reopen(self, recent: int = 0) -> None:
+        """What was good before is tried first. What was seen so far says nothing about what follows, of which there are
+        `recent` tokens already."""
+        self._opened = self._total
+        self._loss, self._rounds = 0.0, 0
+        self._queue = deque([*((config.kind, config.skip) for config in self._proven), self._first])
+        self._evidence.reopen()
+        for config in self._configs.values():
+            config.windows.clear()
+            config.forget()
+        self._before = (self.current, 0.0)
+        self._windows, self._since = [], self._end - recent
+        self._reopen_sources()
+
+    def _reopen_sources(self) -> None:
+        for source in self._sources:
+            source.reopen()
+        self._order = self._turns()
+        self._asked = next(self._order)
+
+    def _config(self, kind: str, skip: DraftSpec) -> DraftConfig:
+        if skip not in self._configs:
+            if len(self._configs) >= _MOST:
+                self._forget()
+            self._configs[skip] = DraftConfig(skip, kind)
+        return self._configs[skip]
+
+    def _forget(self) -> None:
+        """Makes room: the least promising quarter goes."""
+        playing = [self.current, self._before[0], *self._evidence.field, *self._proven]
+        idle = [one for one in self._configs.values() if one not in playing]
+        for one in sorted(idle, key=lambda one: one.promise)[: _MOST // 4]:
+            del self._configs[one.skip]
+
+    def _note(self, config: DraftConfig, seconds: float, kept: bool) -> None:
+        """A score, or the adoption that it led to."""
+        seen = self._evidence.pooled(config, config.windows)
+        one = Candidate(self._total, config.kind, config.skip, seen.matchness, config.promise, kept, seconds)
+        self.trace.append(one)

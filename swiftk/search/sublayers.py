@@ -1,18 +1,35 @@
-"""Cost of a draft step with any skip set: head, attention and MLP sublayers, priced by the clock of those played."""
+"""Sublayers by number; and the cost of a draft step with any skip set: head, attention and MLP sublayers, priced by the
+clock of those played."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from ..draft.draft_spec import DraftSpec
+from . import tuned
 
-_TRUST = 0.05  # error of the prior, in plain steps for all sublayers of a kind; of a measurement: _NOISE
-_NOISE = 0.02
-LOOK_EVERY = 8  # rounds of drafting between two looks at what its steps cost
-_KEEP = 0.98  # weight that earlier measurements keep
+
+def sublayers(skip: DraftSpec, n_layers: int) -> frozenset[int]:
+    """Skipped sublayers by number: attention of layer i is 2 i, its MLP 2 i + 1."""
+    end = n_layers if skip.exit_layer is None else skip.exit_layer
+    return frozenset({2 * i for i in skip.attn} | {2 * i + 1 for i in skip.mlp} | set(range(2 * end, 2 * n_layers)))
+
+
+def skip_set(skipped: Iterable[int], n_layers: int) -> DraftSpec:
+    """The set that leaves these sublayers out; whole layers left out at the end are an early exit."""
+    left_out = set(skipped)
+    end = n_layers
+    while end > 0 and {2 * end - 2, 2 * end - 1} <= left_out:
+        end -= 1
+    inside = sorted(s for s in left_out if s < 2 * end)
+    return DraftSpec(
+        [s // 2 for s in inside if s % 2 == 0],
+        [s // 2 for s in inside if s % 2],
+        None if end == n_layers else end,
+    )
 
 
 class SublayerPrices:
@@ -37,16 +54,16 @@ class SublayerPrices:
         self._prior = np.concatenate([size * weights / weights.sum() for size in (1.0, *(copies or {}).values())])
         self._plain = np.zeros(len(self._prior))
         self._plain[:3] = 1.0
-        self._matrix = np.eye(len(self._prior)) / _TRUST**2  # least squares after the estimate, prior included
-        self._vector = self._prior / _TRUST**2
+        self._matrix = np.eye(len(self._prior)) / tuned.TRUST**2  # least squares after the estimate, prior included
+        self._vector = self._prior / tuned.TRUST**2
         self._add(self._plain, 1.0, 1.0)
 
     def observe(self, skip: DraftSpec, price: float) -> None:
         """A draft step of `skip` took `price` plain steps."""
-        fresh = 1 - _KEEP
-        prior = np.eye(len(self._prior)) / _TRUST**2
-        self._matrix = _KEEP * self._matrix + fresh * prior
-        self._vector = _KEEP * self._vector + fresh * prior @ self._prior
+        fresh = 1 - tuned.MEMORY
+        prior = np.eye(len(self._prior)) / tuned.TRUST**2
+        self._matrix = tuned.MEMORY * self._matrix + fresh * prior
+        self._vector = tuned.MEMORY * self._vector + fresh * prior @ self._prior
         self._add(self._plain, 1.0, fresh)
         self._add(self._shares(skip), price, 1.0)
 
@@ -56,8 +73,8 @@ class SublayerPrices:
         return float(estimate @ self._shares(skip))
 
     def _add(self, shares: np.ndarray, price: float, weight: float) -> None:
-        self._matrix = self._matrix + weight * np.outer(shares, shares) / _NOISE**2
-        self._vector = self._vector + weight * shares * price / _NOISE**2
+        self._matrix = self._matrix + weight * np.outer(shares, shares) / tuned.NOISE**2
+        self._vector = self._vector + weight * shares * price / tuned.NOISE**2
 
     def _shares(self, skip: DraftSpec) -> np.ndarray:
         """[form: head, attention, MLP]: what is read of each."""

@@ -6,7 +6,8 @@ import pytest
 
 from simulated_text import LAYERS, PLAIN, PROMPT, Generation, World
 from swiftk.draft.draft_spec import DraftSpec
-from swiftk.search.race import Race
+from swiftk.search import tuned
+from swiftk.search.base import Window
 
 CUT = np.concatenate([np.full(8, 1.2), np.full(16, 0.12)])  # harm of sublayers: best cut after the fourth layer
 THIN = np.full(2 * LAYERS, 0.06)  # best thinned
@@ -104,7 +105,7 @@ def test_a_set_that_scores_better_than_it_drafts_goes(play):
 
 
 def test_it_forgets_the_least_promising(play, monkeypatch):
-    monkeypatch.setattr("swiftk.search.auto._MOST", 16)
+    monkeypatch.setattr("swiftk.search.race._MOST", 16)
     kinds = [CUT, THIN, HARD]
     g = play(lambda t: kinds[t // 700 % 3])
     for _ in range(4):
@@ -117,15 +118,15 @@ def test_it_forgets_the_least_promising(play, monkeypatch):
 def test_a_window_too_old_to_keep_is_not_asked_for(play):
     """It would be scored, forgotten, and asked for again."""
     g = play(lambda t: CUT).run(100)
-    race: Race = g.auto._race
-    race.reopen()
-    race.incumbent.windows.clear()
-    arm = g.auto._config("move", DraftSpec([3], [3]))
-    race.enter(arm)
-    for window in range(40):
-        score = g.world(arm.skip, 32, PROMPT + 40)
-        race.learn(arm, window, score)
-        race.learn(race.incumbent, window, score)
-    asked = race.missing(list(range(40)))
-    assert asked is None or asked[0] is not arm
-    assert arm in race.field and min(arm.windows) == 28
+    evidence = g.auto._evidence
+    evidence.reopen()
+    evidence.incumbent.windows.clear()
+    other = g.auto._config("move", DraftSpec([3], [3]))
+    evidence.enter(other)
+    windows = [Window(number, 32, PROMPT + 40) for number in range(40)]
+    for window in windows:
+        score = g.world(other.skip, 32, window.end)
+        evidence.learn(other, window, score)
+        evidence.learn(evidence.incumbent, window, score)
+    assert evidence.missing(windows[-tuned.WINDOWS :]) is None
+    assert other in evidence.field and min(other.windows) == 40 - tuned.WINDOWS

@@ -10,7 +10,8 @@ import pytest
 import swiftk
 from swiftk.draft.draft_spec import DraftSpec
 from swiftk.search.domains import Domains
-from swiftk.search.proposals import first_candidates, local_move, random_set, skip_set, sublayers
+from swiftk.search.sublayers import skip_set, sublayers
+from swiftk.search.swift import local_move, random_set
 from swiftk.text.tokenizer import Tokenizer
 
 LAYERS = 12
@@ -139,13 +140,6 @@ def test_what_is_no_memory_is_refused_and_nothing_taken_over(wrong):
 
 
 # Proposals
-
-
-@pytest.mark.parametrize("layers", [1, 2, 3, 8, 16, 32, 80])
-def test_first_candidates_fit_every_depth(layers):
-    uniform, *others = first_candidates(layers)
-    assert uniform == ("uniform", DraftSpec.uniform(layers).check(layers))
-    assert others == ([("exits", None)] if layers > 1 else [])
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3, 8, 32])

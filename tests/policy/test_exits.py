@@ -16,7 +16,9 @@ from swiftk.errors import InvalidArgument
 from swiftk.files.safetensors_io import Tensor, encode, read_folder, write_folder
 from swiftk.files.safetensors_io import decode as values
 from swiftk.running.director import EngineMeasured
-from swiftk.search.exits import Exits, chain_rate, exits_to_score, most_promising, pass_price
+from swiftk.search import searches
+from swiftk.search.base import DraftConfig, Window
+from swiftk.search.exits import chain_rate, exits_to_score, most_promising, pass_price
 from swiftk.testing import make_tiny
 
 TEXT = [5, 9, 2, 7, 7, 1, 30, 12, 4, 8, 21]
@@ -137,7 +139,7 @@ def test_the_most_promising_exits_weigh_agreement_against_price():
     def price(skip):
         return skip.exit_layer / 10
 
-    assert most_promising({1: (50, 100), 2: (90, 100), 3: (91, 100), 8: (100, 100)}, price, 0.01) == [2, 3, 1]
+    assert most_promising({1: (50, 100), 2: (90, 100), 3: (91, 100), 8: (100, 100)}, price, 0.01, most=3) == [2, 3, 1]
     assert most_promising({4: (5, 100), 8: (99, 100)}, price, 0.01, most=1) == [8]
     assert most_promising({3: (95, 100), 2: (2, 2)}, price, 0.01, most=1) == [3], "two tokens prove little"
 
@@ -151,7 +153,7 @@ HARD = np.full(2 * LAYERS, 0.9)
 
 @pytest.fixture
 def play():
-    def start(kind, seed=0, make=Exits):
+    def start(kind, seed=0, make=searches.exits):
         return Generation(World(kind, seed), seed, make=make)
 
     return start
@@ -208,13 +210,13 @@ def test_a_given_length_decides_by_that_length(length):
     """A dear exit that is right more often pays for drafts of one token, a cheap one for long ones."""
     world, planner = World(lambda t: CUT), _testing.Planner(simulated_model(), directed=True)
     measured = EngineMeasured(lambda: planner)
-    one = Exits(LAYERS, measured, world.prices, length)
-    layers = range(1, 9)
-    one._learn(dict(zip(layers, world.exits(layers, 60, PROMPT + 100), strict=True)))
-    for layer in layers:
-        held = one._seen[layer].matchness
-        cost = 1 + length * (world.price(DraftSpec.early_exit(layer)) + measured.row)
-        assert one._promise(layer) == pytest.approx(sum(held**i for i in range(length + 1)) / cost)
+    race, window = searches.exits(LAYERS, measured, world.prices, length), Window(0, 60, PROMPT + 100)
+    for layer, found in zip(range(1, 9), world.exits(range(1, 9), window.tokens, window.end), strict=True):
+        one = DraftConfig(DraftSpec.early_exit(layer))
+        race._evidence.learn(one, window, found)
+        cost = 1 + length * (world.price(one.skip) + measured.row)
+        promise = sum(one.windows[0].matchness ** i for i in range(length + 1)) / cost
+        assert one.promise == pytest.approx(promise)
 
 
 # On a model

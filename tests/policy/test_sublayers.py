@@ -5,8 +5,8 @@ import random
 import pytest
 
 from swiftk.draft.draft_spec import DraftSpec
-from swiftk.search.proposals import random_set, sublayers
-from swiftk.search.sublayers import SublayerPrices
+from swiftk.search.sublayers import SublayerPrices, sublayers
+from swiftk.search.swift import random_set
 
 LAYERS = 16
 CONFIG = {

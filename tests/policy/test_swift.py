@@ -17,7 +17,8 @@ from swiftk.papers import bayes
 from swiftk.papers.swift import Swift
 from swiftk.search import base
 from swiftk.search.base import _TRACED, Candidate, Progress, Score
-from swiftk.search.proposals import sublayers
+from swiftk.search.sublayers import sublayers
+from swiftk.search.swift import Sets
 
 LAYERS = 16
 INNER = set(range(2, 2 * LAYERS - 2))
@@ -31,7 +32,7 @@ def scored(matchness, rows=32):
 def swift(**settings):
     settings.setdefault("bayes", False)
     settings.setdefault("opt_interval", 1)
-    return Swift(LAYERS, SimpleNamespace(now=0.0), SwiftSettings(**settings))  # goes by scores alone
+    return Swift(SimpleNamespace(now=0.0), Sets(LAYERS, SwiftSettings(**settings)))  # goes by scores alone
 
 
 def run(optimizer, truth, steps, window=32, per_round=1, resting=False):
@@ -122,7 +123,7 @@ def test_the_best_score_is_kept_from_text_to_text():
 def test_ends(settings, truth, why):
     optimizer = swift(**settings)
     run(optimizer, truth, 100, per_round=0)
-    assert why in optimizer.stopped
+    assert why in optimizer.sets.stopped
     before = len(optimizer.trace)
     run(optimizer, truth, 20)
     assert len(optimizer.trace) == before, "a search that ended goes on"
@@ -237,7 +238,7 @@ def test_bayesian_steps_score_vertices(monkeypatch):
         close=lambda: None,
     )
     optimizer = swift(bayes=True, max_score=1.0)
-    monkeypatch.setattr(optimizer._sets, "_suggestions", answers)
+    monkeypatch.setattr(optimizer.sets, "suggestions", answers)
     run(optimizer, overlap, 3, per_round=0)
     best = [c for c in optimizer.trace if c.kind == "bayes"]
     assert sublayers(best[0].skip, LAYERS) == frozenset(sorted(INNER)[-SwiftSettings().skipped(LAYERS, 0.0) :])

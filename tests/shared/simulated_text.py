@@ -12,10 +12,9 @@ from swiftk import _core, _testing
 from swiftk.draft.cost import Round
 from swiftk.draft.draft_spec import DraftSpec
 from swiftk.running.director import EngineMeasured
-from swiftk.search.auto import Auto
+from swiftk.search import searches
 from swiftk.search.base import Optimizer, Progress, Score
-from swiftk.search.proposals import skip_set, sublayers
-from swiftk.search.sublayers import SublayerPrices
+from swiftk.search.sublayers import SublayerPrices, skip_set, sublayers
 from swiftk.testing import make_tiny
 
 LAYERS, PROMPT, ROW, PLAIN = 12, 50, 0.01, 0.05  # PLAIN: seconds of a plain step
@@ -132,7 +131,7 @@ class Generation:
 
     def __post_init__(self):
         self.planner = _testing.Planner(model(), directed=True)
-        make = self.make or partial(Auto, seed=self.seed)
+        make = self.make or partial(searches.auto, seed=self.seed)
         self.auto = make(LAYERS, SimulatedMeasured(self.planner, self.world), SublayerPrices(CONFIG))
         self.start()
 

@@ -251,7 +251,7 @@ def closure(module, seen):
 
 
 def test_the_closure_follows_packages():
-    reached = closure("search.auto", set())
+    reached = closure("search.searches", set())
     assert {"search", "search.race", "search.sublayers", "draft.cost", "draft.draft_spec"} <= reached
     assert {"_core", "running.director"} <= closure("api", set())
     assert "_core" in closure("cli.run", set())
