@@ -22,6 +22,8 @@ class Evidence:
         """price: of a draft step of a set. forecast: tokens per plain step, by rates and price."""
         self.incumbent = incumbent
         self.field: list[DraftConfig] = []
+        self.resting = False  # drafting does, so that plain decoding is what others are to beat
+        self.kept = 1.0  # share of promises that drafting brought when it was given up
         self._measured, self._price, self._forecast = measured, price, forecast
         self._leads: dict[int, tuple[float, float]] = {}  # by id, until there is new evidence
 
@@ -46,12 +48,15 @@ class Evidence:
 
     def lead(self, one: DraftConfig) -> tuple[float, float]:
         """(promised rate over the incumbent's on the same tokens, outcomes there; without such tokens, over what the
-        incumbent does live, and 0)."""
+        incumbent does live, and 0). At rest: over plain decoding's, on all of its tokens."""
         if id(one) not in self._leads:
             self._leads[id(one)] = self._lead(one)
         return self._leads[id(one)]
 
     def _lead(self, one: DraftConfig) -> tuple[float, float]:
+        if self.resting:
+            seen = self.pooled(one, one.windows)
+            return self.kept * self.promise(one, seen), seen.outcomes
         common = one.windows.keys() & self.incumbent.windows.keys()
         if not common:
             live = self._measured.rates(self.incumbent.skip)
@@ -69,7 +74,7 @@ class Evidence:
         where only that makes them comparable. None: all that can be known on these windows is known."""
         for one in self.ranked():
             unpaired = [w for w in windows if w.number in one.windows and w.number not in self.incumbent.windows]
-            if unpaired:
+            if unpaired and not self.resting:
                 return self.incumbent, unpaired[-1]
             new = [w for w in windows if w.number not in one.windows]
             if new:
@@ -96,6 +101,12 @@ class Evidence:
         last = self.ranked()[-1]
         self.drop(last)
         return last
+
+    def rest(self, resting: bool) -> None:
+        """Whether drafting does."""
+        if resting != self.resting:
+            self.resting = resting
+            self._leads.clear()
 
     def crown(self, one: DraftConfig) -> None:
         """It drafts from now on. Its scores have shown what is known of it."""

@@ -3,12 +3,11 @@ proposed for the tokens of a window."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 
 from ..draft.draft_spec import DraftSpec
-from . import tuned
 from .base import Here, Measured, Proposal, Scorer
 from .sublayers import SublayerPrices
 
@@ -35,20 +34,8 @@ def pass_price(exits: int, head: float) -> float:
     return 1 + (exits - 1) * head
 
 
-def most_promising(
-    seen: Mapping[int, tuple[float, float]], price: Callable[[DraftSpec], float], row: float, most: int = tuned.FIELD
-) -> list[int]:
-    """Exits that the best chains draft with, best first, by (times right, tokens seen) of each."""
-
-    def rate(layer: int) -> float:
-        right, tokens = seen[layer]
-        return chain_rate((right + 1) / (tokens + 2), price(DraftSpec.early_exit(layer)), row)
-
-    return sorted(seen, key=rate, reverse=True)[:most]
-
-
 class Exits:
-    """The most promising exits of a window, and the one that drafts if it is one, with their scores."""
+    """Exits with their scores on a window, the one that drafts among them if it is one."""
 
     turns = 1
 
@@ -66,10 +53,7 @@ class Exits:
         layers, window = self._layers(here), here.window
         self._scored = window.number
         found = dict(zip(layers, score.exits(layers, window.tokens, window.end), strict=True))
-        seen = {layer: (one.matchness * one.rows, one.rows) for layer, one in found.items()}
-        best = most_promising(seen, self.prices.price, self.measured.row)
-        drafts = [layer for layer in layers if DraftSpec.early_exit(layer) == here.skip and layer not in best]
-        return [("exit", DraftSpec.early_exit(layer), found[layer]) for layer in (*drafts, *best)]
+        return [("exit", DraftSpec.early_exit(layer), score) for layer, score in found.items()]
 
     def reopen(self) -> None:
         """It is ready for any text."""

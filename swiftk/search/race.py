@@ -52,6 +52,7 @@ class Race(Optimizer):
 
     def start(self, prompt: Sequence[int]) -> None:
         self._budget.start()
+        self._evidence.kept = (1.0 + self._evidence.kept) / 2  # half of the doubt was about the text
         self._windows, self._since = [], 0
         known = self.domains.enter(prompt)
         if known is not None and known != self.current.skip:
@@ -77,14 +78,17 @@ class Race(Optimizer):
             self._reopen()
 
     def give_up(self, rate: float) -> bool:
-        """Others are believed by as much as what drafts keeps of what it had promised."""
-        kept = rate / max(self._evidence.promise(self.current, self.measured.rates(self.current.skip)), 1e-6)
+        """Others are believed by as much as what drafts keeps of what it had promised, as far as its rounds show."""
+        live = self.current
+        promised = live.steps * self._evidence.promise(live, self.measured.rates(live.skip))
+        kept = self._evidence.kept * min(1.0, (live.tokens + tuned.WINDOW) / (promised + tuned.WINDOW))
         others = [one for one in self._configs.values() if one.windows and one is not self.current]
         best = max(others, key=lambda one: one.promise, default=None)
         former, _ = self._before
         if former is not self.current and former.rate > tuned.PAYS:
             best = former
         elif best is None or kept * best.promise < tuned.PAYS:
+            self._evidence.kept = kept
             if self._total - self._opened >= tuned.WINDOW * tuned.WINDOWS:
                 self._reopen(tuned.FIRST)
             return False
@@ -100,6 +104,7 @@ class Race(Optimizer):
     def step(self, score: Scorer, progress: Progress) -> bool:
         self._total += self._budget.follow(progress)
         self._open_window(progress)
+        self._evidence.rest(progress.resting)
         if not self._windows:
             return False
         job = self._evidence.missing(self._windows[-tuned.WINDOWS :]) or self._fresh(score)
@@ -199,22 +204,29 @@ class Race(Optimizer):
         return None
 
     def _ask(self, source: Source, score: Scorer, window: Window) -> float:
-        """Seconds of scores that came with the proposals. The next source has its turn."""
-        seconds = 0.0
+        """Seconds of scores that came with the proposals, of which the best race. The next source has its turn."""
+        seconds, scored = 0.0, []
         for kind, skip, found in source.propose(score, self._here(window)):
             if found is None:
                 self._queue.append((kind, skip))
             else:
                 seconds += found.seconds
-                self._learn(self._config(kind, skip), window, found)
+                scored.append(self._config(kind, skip))
+                self._evidence.learn(scored[-1], window, found)
+        scored.sort(key=lambda one: one.promise, reverse=True)
+        for one in scored[: tuned.FIELD]:
+            self._join(one, seconds / len(scored))
         self._asked = next(self._order)
         return seconds
 
     def _learn(self, config: DraftConfig, window: Window, found: Score) -> None:
         self._evidence.learn(config, window, found)
+        self._join(config, found.seconds)
+
+    def _join(self, config: DraftConfig, seconds: float) -> None:
         if config is not self.current and config not in self._evidence.field:
             self._end_race(self._evidence.enter(config))
-        self._note(config, found.seconds, False)
+        self._note(config, seconds, False)
 
     def _decide(self) -> bool:
         """Whether a better way was found."""

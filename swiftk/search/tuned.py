@@ -2,15 +2,15 @@
 
 # Scoring
 SHARE = 0.02  # of decoding time: with .045 for the first 200 tokens short answers of SmolLM2 lost 4 to 13 %
-UNMEASURED = 0.1  # plain steps that scoring a token costs a pass of a plain step's price, before one was measured
+UNMEASURED = 0.06  # plain steps for a token scored at a plain step's price, at first: by .1 exits came a text later
 FIRST, WINDOW = 20, 32  # tokens of a text's first window, and of others: on a CPU 32 rows cost little more than eight
-WINDOWS = 12  # of evidence that a configuration keeps; older text is another text
+WINDOWS = 8  # of evidence that a configuration keeps; by 12 exits did not follow a change of text
 MOVES = 13  # candidates of SWIFT's kind to one pass for exits and one by dynamic programming; one of them is random
 DP_WIDTH = 24  # sublayers that dynamic programming leaves out at most; each costs it as much as half a scored token
 
 # Comparing
 FIELD = 4  # undecided candidates at a time; more share too few scores (simulated texts)
-MARGIN = 0.6  # a lead counts beyond this over the root of the outcomes: one change in eight without a gain is random
+MARGIN = 0.4  # a lead counts beyond this over the root of the outcomes: one change in eight without a gain is random
 PAYS = 1.02  # tokens per plain step from which drafting is worth while: a round's own overhead
 
 # Following a text

@@ -18,7 +18,7 @@ from swiftk.files.safetensors_io import decode as values
 from swiftk.running.director import EngineMeasured
 from swiftk.search import searches
 from swiftk.search.base import DraftConfig, Window
-from swiftk.search.exits import chain_rate, exits_to_score, most_promising, pass_price
+from swiftk.search.exits import chain_rate, exits_to_score, pass_price
 from swiftk.testing import make_tiny
 
 TEXT = [5, 9, 2, 7, 7, 1, 30, 12, 4, 8, 21]
@@ -133,15 +133,6 @@ def test_exits_to_score_are_as_many_as_heads_are_cheap(layers, head):
     assert len(exits) >= min(4, int(0.75 * layers))
     if len(exits) > 4:
         assert pass_price(len(exits), head) <= 2
-
-
-def test_the_most_promising_exits_weigh_agreement_against_price():
-    def price(skip):
-        return skip.exit_layer / 10
-
-    assert most_promising({1: (50, 100), 2: (90, 100), 3: (91, 100), 8: (100, 100)}, price, 0.01, most=3) == [2, 3, 1]
-    assert most_promising({4: (5, 100), 8: (99, 100)}, price, 0.01, most=1) == [8]
-    assert most_promising({3: (95, 100), 2: (2, 2)}, price, 0.01, most=1) == [3], "two tokens prove little"
 
 
 # The optimizer, on simulated texts
