@@ -548,7 +548,7 @@ class LM:
 
     def _request(self, o: GenerateOptions, policy: Policy, ids: np.ndarray, grammar: Grammar | None) -> _core.Request:
         draft = o.draft or Draft()
-        corpus = self._corpus(draft)
+        corpus = self._corpus(draft) if o.draft else None  # plain decoding reads none
         return _core.Request(
             prompt=ids,
             sampling=self._sampling(o),

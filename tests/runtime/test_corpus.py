@@ -124,6 +124,16 @@ def test_an_index_is_made_once_and_again_when_files_change(lm, tmp_path, monkeyp
     assert of.of(tmp_path) == "index" and len(made) == 2
 
 
+def test_plain_decoding_reads_none(lm, tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(corpora.Corpora, "of", lambda _, path: made.append(path))
+    (tmp_path / "one.txt").write_text("some words")
+    lm.generate(PROMPT, **ASKED, speculate=False, sources={"corpus": tmp_path})
+    assert not made
+    lm.generate(PROMPT, **ASKED, sources={"corpus": tmp_path})
+    assert made == [tmp_path]
+
+
 def test_long_reading_is_told(lm, tmp_path, monkeypatch, caplog):
     times = iter(range(1000))
     monkeypatch.setattr(corpora, "monotonic", lambda: 2.0 * next(times))
