@@ -5,18 +5,16 @@
 
 namespace swiftk {
 
-// All ways share a reserve, in plain steps: some at first, and a little more for every token. A way may lose what it
-// has gained, and half of what the reserve has left when it begins to lose; what it gains afterwards it pays back
-// first. A way that has lost so much waits until the plain step was measured afresh. If its loss stands, it rests,
-// longer each time. So all ways together lose no more than the reserve, and none loses what another has gained.
+// Every way has an account, in plain steps: a chance at first, its part of a little for every token, and all that it
+// gains. Once an account is empty the way waits until the plain step was measured afresh. If the loss stands, it rests,
+// longer each time. No way loses what another has gained.
 class Ledger {
  public:
   static constexpr int kSources = -2, kDirected = -1;  // sources alone; plans that a host names one after the other.
                                                        // Other plans go by their numbers
 
-  // reserve: at first, in plain steps. texts: that step together, about: the more, the dearer are rows beyond theirs,
-  // and the less is to be hoped for.
-  Ledger(double reserve, int texts);
+  // texts: that step together, about: the more, the dearer are rows beyond theirs, and the less is to be hoped for.
+  explicit Ledger(int texts);
 
   // Another text, alone or among others: a plain step may cost something else. Drafts that did not come true in the
   // texts before may in this one, so rests end that were long enough to earn what may be lost now.
@@ -24,8 +22,8 @@ class Ledger {
   bool measured() const;  // a plain step was, lately
   // May the way be tried?
   bool affords(int way) const { return !rests(way) && left(way) > 0; }
-  double left(int way) const { return left(of(way)); }  // that it may lose
-  double bet(int way) const;                            // the part of it that one round may bet
+  double left(int way) const { return of(way).balance; }  // that it may lose
+  double bet(int way) const;                              // the part of it that one round may bet
   bool rests(int way) const { return of(way).off_for > 0; }
   // How often it was given up, since it paid.
   int failures(int way) const { return of(way).failures; }
@@ -46,20 +44,17 @@ class Ledger {
 
  private:
   struct Account {
-    double gained = 0, lost = 0;   // plain steps; lost: to the reserve
+    double balance;                // plain steps
     double tokens = 0, steps = 0;  // what its last rounds brought, and took in plain steps
     double off_for = 0, back_off;  // tokens that it rests; will the next time
     double waited;                 // tokens since it was given up, or since the first
     int failures = 0;
   };
-  double left(const Account& a) const { return a.gained + (reserve_ - a.lost) / 2; }
   Account of(int way) const;
   Account& at(int way);
   void pass(double tokens);
-  void gain(Account&, double steps);
-  void lose(Account&, double steps);
 
-  double opening_, reserve_;  // opening_: at first
+  double chance_, earned_ = 0;  // that a way begins with
   double tokens_ = 0;
   std::map<int, Account> accounts_;
   int last_ = kSources;         // the way that drafted last

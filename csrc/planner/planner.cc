@@ -92,8 +92,7 @@ int Planner::mode(const DraftMode& asked, std::span<const InUse> texts) {
     place = place_of_another(modes_, kept);
     Mode& m = modes_[place];
     m = {.asked = asked};
-    const double reserve = tuned::kReserve * (asked.plans == Plans::None ? 1 : 2);  // for sources, and for plans
-    for (int l = 0; l < kLoads; ++l) m.ledgers.emplace_back(reserve, 1 << l);
+    for (int l = 0; l < kLoads; ++l) m.ledgers.emplace_back(1 << l);
     m.next.mode = place;
   }
   modes_[place].used = ++uses_;

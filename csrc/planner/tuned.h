@@ -17,8 +17,8 @@ inline constexpr double kRestored = 60;            // and another process, of a 
 
 // What a way to draft may lose, in plain steps. Without a bound texts of 128 tokens lost up to a tenth; with savings of
 // 2 lookup rested where it makes 5.2 of plain decoding.
-inline constexpr double kReserve = 1;    // at first, for sources, and as much for plans,
-inline constexpr double kEarned = 0.01;  // more for every token,
+inline constexpr double kChance = 1;     // at first,
+inline constexpr double kEarned = 0.01;  // more for every token, shared by all ways (two at least),
 inline constexpr double kSavings = 8;    // no more at once, whatever was gained: a change for the worse shows soon
 // A round bets this part of what may be lost. Where it bet all, an unlucky first round had drafts rest for a third of a
 // short text; and long drafts promise more than they bring. Modelled clock (a step .3, a row .018), 26 cold texts of

@@ -1,6 +1,5 @@
 """Plans that would lose time, on a simulated clock: drafting always, and drafters that have to read a text first."""
 
-import itertools
 import random
 
 import pytest
@@ -303,7 +302,7 @@ def blocked(tmp_path_factory):
 
 
 def test_where_a_text_defeats_all_plans_each_is_tried_again_but_seldom(blocked):
-    """The copy and the head fail. What both may lose is gone then, and tokens bring it back."""
+    """The copy and the head fail, and rest."""
     one = _testing.Planner(blocked)
     one.start_text()
     tried = {ALONE: [], COPY: []}
@@ -318,8 +317,8 @@ def test_where_a_text_defeats_all_plans_each_is_tried_again_but_seldom(blocked):
         else:
             one.learn(1, rows=6, draft_steps=5, draft=1.5, verify=1.05, outcomes=[(0.9, -1)])
     for rounds in tried.values():
-        assert rounds[0] < 20 and 2 <= len(rounds) <= 3
-        assert all(later - earlier > 40 for earlier, later in itertools.pairwise(rounds))
+        assert rounds[0] < 20 and any(60 < i < 100 for i in rounds)
+        assert not any(20 < i < 60 for i in rounds) and len(rounds) < 10
 
 
 def test_a_head_that_was_never_tried_reads_no_long_prompt_because_a_copy_failed(guided):
