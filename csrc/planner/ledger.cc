@@ -75,7 +75,6 @@ bool Ledger::plain_round(double tokens) {
   a.tokens = a.steps = 0;
   a.off_for = a.back_off;
   a.waited = 0;
-  a.balance = std::max(a.balance, 0.0);  // a last round that took more than was left was a bet like any other
   a.back_off *= 2;
   ++a.failures;
   return true;

@@ -302,11 +302,11 @@ def blocked(tmp_path_factory):
 
 
 def test_where_a_text_defeats_all_plans_each_is_tried_again_but_seldom(blocked):
-    """The copy and the head fail, and rest."""
+    """The copy and the head fail, and rest until they have earned what they lost beyond their chance."""
     one = _testing.Planner(blocked)
     one.start_text()
     tried = {ALONE: [], COPY: []}
-    for done in range(160):
+    for done in range(600):
         a = one.next(None, [], 256.0)
         if not a["drafts"]:
             one.learn(1)
@@ -317,8 +317,8 @@ def test_where_a_text_defeats_all_plans_each_is_tried_again_but_seldom(blocked):
         else:
             one.learn(1, rows=6, draft_steps=5, draft=1.5, verify=1.05, outcomes=[(0.9, -1)])
     for rounds in tried.values():
-        assert rounds[0] < 20 and any(60 < i < 100 for i in rounds)
-        assert not any(20 < i < 60 for i in rounds) and len(rounds) < 10
+        assert rounds[0] < 20 and any(i > 60 for i in rounds)
+        assert not any(20 < i < 60 for i in rounds) and len(rounds) < 20
 
 
 def test_a_head_that_was_never_tried_reads_no_long_prompt_because_a_copy_failed(guided):
