@@ -1,4 +1,4 @@
-// What each way to draft may lose, what it has lost, and when it may be tried again, by the clock.
+// A ledger keeps the losses of each way to draft, and says whether a way may be tried.
 #pragma once
 #include <map>
 #include <optional>
