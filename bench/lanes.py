@@ -111,11 +111,13 @@ class Lane(Protocol):
 
 
 def in_turn(lanes: Iterable[Lane], block: int = BLOCK) -> None:
-    """To the end of all. Whoever goes first meets the caches of another, so the order is turned round."""
+    """To the end of all. A lane meets the caches of the one before it, so the order goes round: turned back and forth,
+    the lanes at its ends would follow on themselves, and those between would not."""
     running, done = list(lanes), 0
     while running:
         done += block
-        running = [lane for lane in reversed(running) if lane.go_on(done)]
+        running = [lane for lane in running if lane.go_on(done)]
+        running = running[1:] + running[:1]
 
 
 class _Stream:

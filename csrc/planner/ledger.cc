@@ -43,14 +43,15 @@ void Ledger::pass(double tokens) {
   }
 }
 
-void Ledger::drafted_round(int way, double tokens, double steps) {
+void Ledger::drafted_round(int way, double tokens, const Spent& spent) {
   Account& a = at(way);
   pass(tokens);
   ++since_plain_;
   last_ = way;
   a.tokens = tuned::kRecent * a.tokens + tokens;
-  a.steps = tuned::kRecent * a.steps + steps;
-  a.balance = std::min(a.balance + tokens - steps, tuned::kSavings);
+  a.steps = tuned::kRecent * a.steps + spent.steps;
+  if (since_.size() < tuned::kReplain) since_.emplace_back(way, spent);
+  a.balance = std::min(a.balance + tokens - spent.steps, tuned::kSavings);
   if (a.balance == tuned::kSavings) {
     a.back_off = tuned::kBackOff;
     a.failures = 0;
@@ -60,13 +61,30 @@ void Ledger::drafted_round(int way, double tokens, double steps) {
   want_plain_ = 2;
 }
 
-bool Ledger::plain_round(double tokens) {
+// A pass that verifies takes no less than a plain step did at that time.
+void Ledger::correct() {
+  for (const auto& [way, spent] : since_) {
+    const auto found = accounts_.find(way);
+    if (found == accounts_.end() || step_ <= 0) continue;
+    Account& a = found->second;
+    const double less = std::max(0.0, spent.steps - spent.seconds / std::min(step_, spent.verify));
+    a.balance = std::min(a.balance + less, tuned::kSavings);
+    a.steps = std::max(0.0, a.steps - less);
+  }
+  since_.clear();
+}
+
+bool Ledger::plain_round(double tokens, double seconds) {
   pass(tokens);
+  step_ = since_plain_ > 0 ? seconds : std::min(step_, seconds);
   since_plain_ = 0;
   want_plain_ = std::max(0, want_plain_ - 1);
-  if (!doubted_ || want_plain_ > 0) return false;
+  if (want_plain_ > 0) return false;
+  correct();
+  if (!doubted_) return false;
   Account& a = at(*doubted_);
   doubted_.reset();
+  if (a.balance > 0) return false;
   if (a.steps <= a.tokens) {
     a.balance = std::max(a.balance, chance_ / 2);
     return false;

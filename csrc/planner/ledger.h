@@ -2,8 +2,15 @@
 #pragma once
 #include <map>
 #include <optional>
+#include <utility>
+#include <vector>
 
 namespace swiftk {
+
+// A round with drafts: plain steps, by what is known of prices; seconds, and those of its verification.
+struct Spent {
+  double steps, seconds, verify;
+};
 
 // Every way has an account, in plain steps: a chance at first, its part of a little for every token, and all that it
 // gains. Once an account is empty the way waits until the plain step was measured afresh. If the loss stands, it rests,
@@ -31,9 +38,8 @@ class Ledger {
   double lost_rate() const { return lost_rate_; }
 
   // A round without drafts, of so many tokens a text. Returns whether a way was just given up.
-  bool plain_round(double tokens);
-  // It took so many plain steps.
-  void drafted_round(int way, double tokens, double steps);
+  bool plain_round(double tokens, double seconds);
+  void drafted_round(int way, double tokens, const Spent&);
   void charge(int way, double steps);  // spent outside of a round
   // Plain steps that reading a text may take of a way whose promises count little: a share of the time that it waited.
   double earned(int way) const;
@@ -53,12 +59,17 @@ class Ledger {
   Account of(int way) const;
   Account& at(int way);
   void pass(double tokens);
+  // Charges rounds since the last plain step by the one that was measured now, where that is less: on a machine that
+  // has become slower drafts looked dear.
+  void correct();
 
   double chance_, earned_ = 0;  // that a way begins with
   double tokens_ = 0;
   std::map<int, Account> accounts_;
-  int last_ = kSources;         // the way that drafted last
-  std::optional<int> doubted_;  // the way whose loss the next plain steps confirm
+  int last_ = kSources;                       // the way that drafted last
+  std::optional<int> doubted_;                // the way whose loss the next plain steps confirm
+  double step_ = 0;                           // seconds of the least of these
+  std::vector<std::pair<int, Spent>> since_;  // rounds since the last plain step, by their ways
   int since_plain_ = 0, want_plain_ = 2;
   double lost_rate_ = 1;
 };

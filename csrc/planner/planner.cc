@@ -334,18 +334,19 @@ bool Planner::settle(const Allotment& a, const RoundRecord& r, double tokens) {
   Ledger& ledger = m.ledger(r.texts);
   if (r.plain()) {
     const bool rested = resting(a.mode, r.texts);
-    if (!ledger.plain_round(tokens)) return false;
+    if (!ledger.plain_round(tokens, r.own_seconds())) return false;
     m.due = 0;
     return !rested && resting(a.mode, r.texts);
   }
   const double step = clock_.step(r.texts);
   if (step <= 0) return false;
+  const Spent spent{usual(r), r.own_seconds(), r.verify.seconds};
   if (!a.drafts || r.draft.steps == 0) {  // the round's steps may all be of texts in another mode
-    ledger.drafted_round(Ledger::kSources, tokens, usual(r));
+    ledger.drafted_round(Ledger::kSources, tokens, spent);
     return false;
   }
   ledger.read(m.way(a.plan), r.draft.caught_up.seconds / step);
-  ledger.drafted_round(m.way(a.plan), tokens, usual(r));
+  ledger.drafted_round(m.way(a.plan), tokens, spent);
   return false;
 }
 

@@ -5,6 +5,7 @@ import functools
 import itertools
 import random
 import tempfile
+from statistics import harmonic_mean
 
 import pytest
 from hypothesis import given
@@ -88,6 +89,41 @@ def test_noise_neither_stops_a_good_draft_nor_keeps_a_bad_one(seed):
     bad, _ = simulate(0.8, 0.3, noise=0.3, seed=seed)
     assert good < 0.65
     assert bad < 1.05
+
+
+def changing_speed(slow, c, alpha, seed):
+    """Tokens per plain step of a text of 128 tokens, on a machine that is slower by this factor, or not, for some
+    fifteen rounds at a time. A plain step is what it would be at that time."""
+    rng, one = random.Random(seed), planner()
+    total = done = lasts = 0
+    speed = slow
+    while done < 128:
+        if not lasts:
+            speed, lasts = (1.0 if speed > 1 else slow), rng.randint(1, 15)
+        found = one.next()
+        steps = min(5, found["max_draft"]) if found["drafts"] else 0
+        n = 1
+        while n <= steps and rng.random() < alpha:
+            n += 1
+        right = [(0.9, 0)] * (n - 1) + [(0.9, -1)] * (n <= steps)
+        draft, verify = c * steps, 1 + 2 * ROW * steps
+        seconds = {"draft": draft * speed, "verify": verify * speed}
+        one.learn(n, rows=1 + steps, draft_steps=steps, outcomes=right, **seconds)
+        total, done, lasts = total + draft + verify, done + n, lasts - 1
+    return done / total
+
+
+@pytest.mark.parametrize(("c", "alpha"), [(0.3, 0.9), (0.4, 0.85), (0.05, 0.6)])
+def test_a_machine_that_changes_its_speed_does_not_stop_a_good_draft(c, alpha):
+    """It makes drafts look dear, or cheap, until the plain step is measured again."""
+    steady, changing = (harmonic_mean(changing_speed(by, c, alpha, seed) for seed in range(20)) for by in (1.0, 2.0))
+    assert changing >= 0.93 * steady
+
+
+@pytest.mark.parametrize(("c", "alpha"), [(0.3, 0.3), (0.6, 0.3)])
+def test_a_machine_that_changes_its_speed_does_not_keep_a_bad_draft(c, alpha):
+    steady, changing = (harmonic_mean(changing_speed(by, c, alpha, seed) for seed in range(20)) for by in (1.0, 2.0))
+    assert changing >= 0.98 * steady
 
 
 def test_drafting_comes_back_when_it_pays_again():
