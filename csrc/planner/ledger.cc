@@ -1,18 +1,15 @@
 #include "planner/ledger.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "planner/tuned.h"
 
 namespace swiftk {
 
-Ledger::Ledger(int texts) : chance_(tuned::kChance / std::sqrt(texts)) {}
-
 Ledger::Account Ledger::of(int way) const {
   const auto found = accounts_.find(way);
   if (found != accounts_.end()) return found->second;
-  const double balance = std::min(chance_ + earned_, tuned::kSavings);
+  const double balance = std::min(tuned::kChance + earned_, tuned::kSavings);
   return {.balance = balance, .back_off = tuned::kBackOff, .waited = tokens_};
 }
 
@@ -30,7 +27,7 @@ bool Ledger::measured() const {
   return want_plain_ == 0 && since_plain_ < (a.tokens < tuned::kDoubtful * a.steps ? tuned::kSoon : tuned::kReplain);
 }
 
-double Ledger::bet(int way) const { return std::min(left(way), tuned::kBet * std::max(left(way), chance_)); }
+double Ledger::bet(int way) const { return std::min(left(way), tuned::kBet * std::max(left(way), tuned::kChance)); }
 
 void Ledger::pass(double tokens) {
   tokens_ += tokens;
@@ -86,7 +83,7 @@ bool Ledger::plain_round(double tokens, double seconds) {
   doubted_.reset();
   if (a.balance > 0) return false;
   if (a.steps <= a.tokens) {
-    a.balance = std::max(a.balance, chance_ / 2);
+    a.balance = std::max(a.balance, tuned::kChance / 2);
     return false;
   }
   lost_rate_ = a.tokens / a.steps;
@@ -109,19 +106,19 @@ double Ledger::earned(int way) const { return tuned::kEarned * of(way).waited; }
 
 void Ledger::read(int way, double steps) {
   Account& a = at(way);
-  a.balance = std::max(std::min(a.balance, chance_), a.balance - steps);
+  a.balance = std::max(std::min(a.balance, tuned::kChance), a.balance - steps);
 }
 
 void Ledger::changed(int way) {
   Account& a = at(way);
   a.tokens = a.steps = 0;
-  a.balance = std::max(a.balance, chance_ / 2);
+  a.balance = std::max(a.balance, tuned::kChance / 2);
 }
 
 void Ledger::wake(int way) {
   Account& a = at(way);
   a.off_for = 0;
-  a.balance = std::max(a.balance, chance_ / 2);
+  a.balance = std::max(a.balance, tuned::kChance / 2);
   a.back_off = tuned::kBackOff;
 }
 

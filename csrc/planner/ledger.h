@@ -20,9 +20,6 @@ class Ledger {
   static constexpr int kSources = -2, kDirected = -1;  // sources alone; plans that a host names one after the other.
                                                        // Other plans go by their numbers
 
-  // texts: that step together, about: the more, the dearer are rows beyond theirs, and the less is to be hoped for.
-  explicit Ledger(int texts);
-
   // Another text, alone or among others: a plain step may cost something else. Drafts that did not come true in the
   // texts before may in this one, so rests end that were long enough to earn what may be lost now.
   void start(bool alone);
@@ -63,7 +60,7 @@ class Ledger {
   // has become slower drafts looked dear.
   void correct();
 
-  double chance_, earned_ = 0;  // that a way begins with
+  double earned_ = 0;  // by a way that was not tried
   double tokens_ = 0;
   std::map<int, Account> accounts_;
   int last_ = kSources;                       // the way that drafted last

@@ -92,7 +92,7 @@ int Planner::mode(const DraftMode& asked, std::span<const InUse> texts) {
     place = place_of_another(modes_, kept);
     Mode& m = modes_[place];
     m = {.asked = asked};
-    for (int l = 0; l < kLoads; ++l) m.ledgers.emplace_back(1 << l);
+    m.ledgers.resize(kLoads);
     m.next.mode = place;
   }
   modes_[place].used = ++uses_;
@@ -260,6 +260,7 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan, cons
   const double bet = ledger.bet(next.drafts ? m.way(next.plan) : Ledger::kSources);
   next.steps = m.doubtful ? 1 : std::clamp(static_cast<int>((bet - m.opening) / m.plan_cost), 1, kSteps);
   next.rows = static_cast<int>(std::upper_bound(m.beyond.begin(), m.beyond.end(), bet) - m.beyond.begin());
+  if (next.drafts) next.rows = std::max(next.rows, std::min(kRows, texts * (1 + next.steps)));  // a step is for all
   return next;
 }
 

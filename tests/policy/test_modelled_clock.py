@@ -105,10 +105,10 @@ def test_prices_that_are_none_are_refused(monkeypatch, tmp_path, said):
         _core.Engine(_core.Model(str(make_tiny(tmp_path / "m", "llama3"))))
 
 
-def rate_and_texts(lm, sources):
-    """Tokens a second of four texts until one of them has 100, and all their tokens; sources: of each, none: plain."""
-    native, boxes, tokens = _core.Engine(lm.model, sequences=4), {}, {}
-    for its, prompt in zip(sources, MANY, strict=True):
+def rate_and_texts(lm, sources, prompts=MANY):
+    """Tokens a second of these texts until one has 100, and all their tokens; sources: of each, none: plain."""
+    native, boxes, tokens = _core.Engine(lm.model, sequences=len(prompts)), {}, {}
+    for its, prompt in zip(sources, prompts, strict=True):
         request = {"sources": list(its)} if its else {"drafting": "off"}
         ids = np.int32(lm.encode(prompt))
         tokens[native.submit(boxes, _core.Request(prompt=ids, max_new_tokens=100, **request))] = []
@@ -122,7 +122,7 @@ def rate_and_texts(lm, sources):
                 if turn.finish:
                     del boxes[text]
             box.clear()
-        rate = rate or (len(boxes) < 4 and sum(map(len, tokens.values())) / seconds)
+        rate = rate or (len(boxes) < len(prompts) and sum(map(len, tokens.values())) / seconds)
     return rate, list(tokens.values())
 
 
@@ -141,3 +141,15 @@ def test_texts_that_draft_in_two_ways_draft_as_well_as_in_one(monkeypatch, price
     first, second, mixed, beside_plain = rates.values()
     # Texts of the faster way end first, so that the mean of both is no bound: it is missed by .09 on some machines.
     assert mixed > 0.97 * min(first, second) and beside_plain > plain, rates
+
+
+def test_what_a_step_drafted_of_many_texts_is_verified(monkeypatch):
+    """A round bets a part of what may be lost, which is less than a row of each text; but its step is of all texts."""
+    ask(monkeypatch, "clock=plan:.3/row:.03/far:.06")
+    monkeypatch.setenv("SWIFTK_LEARNED", "0")
+    lm = swiftk.load(swiftk.demo_model(), draft_weights="int4", threads=1)
+    prompts = [*MANY, "import os\n", "Question: A train has 12 cars of 30 seats", "It rained for", "SELECT name FROM"]
+    plain, want = rate_and_texts(lm, [()] * 8, prompts)
+    drafted, got = rate_and_texts(lm, [(3,)] * 8, prompts)
+    assert got == want
+    assert drafted > 1.3 * plain, drafted / plain
