@@ -59,10 +59,11 @@ def main() -> None:
         except (Missing, Ended) as error:
             notes.append(f"left out: llama.cpp ({error})")
             peers, found = [], rows(*asked, [])
-        study.rows.extend({"part": part, "size": size, "told": f"{row['way']}, {mode}", **row} for row in found)
-    at = {"over": "size", "by": "told", "label": "texts at a time"}
-    panels = [lines("tokens/s over one text, plain", "over_one", **at, plain=True)]
-    panels.append(lines("default over plain", "over", **at, even=1.0, way="default"))
+        of = {"part": part, "size": size, "mode": mode}
+        study.rows.extend({**of, "told": f"{row['way']}, {mode}", **row} for row in found)
+    at = {"over": "size", "label": "texts at a time"}
+    panels = [lines("greedy: tokens/s over one text, plain", "over_one", by="way", **at, plain=True, mode="greedy")]
+    panels.append(lines("default over plain", "over", by="told", **at, even=1.0, way="default"))
     study.finish(COLUMNS, *notes, panels=panels)
 
 
