@@ -34,7 +34,7 @@ class Ledger {
   // Tokens per plain step that the way brought which was given up last.
   double lost_rate() const { return lost_rate_; }
 
-  // A round without drafts, of so many tokens a text. Returns whether a way was just given up.
+  // A round without drafts: tokens of each text, and seconds of its pass. Returns whether a way was just given up.
   bool plain_round(double tokens, double seconds);
   void drafted_round(int way, double tokens, const Spent&);
   void charge(int way, double steps);  // spent outside of a round
@@ -60,12 +60,12 @@ class Ledger {
   // has become slower drafts looked dear.
   void correct();
 
-  double earned_ = 0;  // by a way that was not tried
+  double earned_ = 0;  // plain steps that a way has earned which was never tried
   double tokens_ = 0;
   std::map<int, Account> accounts_;
   int last_ = kSources;                       // the way that drafted last
   std::optional<int> doubted_;                // the way whose loss the next plain steps confirm
-  double step_ = 0;                           // seconds of the least of these
+  double step_ = 0;                           // seconds of the shortest plain step since the last draft
   std::vector<std::pair<int, Spent>> since_;  // rounds since the last plain step, by their ways
   int since_plain_ = 0, want_plain_ = 2;
   double lost_rate_ = 1;

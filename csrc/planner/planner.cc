@@ -260,7 +260,8 @@ const Allotment& Planner::allot(int mode, int texts, double pace, int plan, cons
   const double bet = ledger.bet(next.drafts ? m.way(next.plan) : Ledger::kSources);
   next.steps = m.doubtful ? 1 : std::clamp(static_cast<int>((bet - m.opening) / m.plan_cost), 1, kSteps);
   next.rows = static_cast<int>(std::upper_bound(m.beyond.begin(), m.beyond.end(), bet) - m.beyond.begin());
-  if (next.drafts) next.rows = std::max(next.rows, std::min(kRows, texts * (1 + next.steps)));  // a step is for all
+  // Whatever its steps propose may be verified.
+  if (next.drafts) next.rows = std::max(next.rows, std::min(kRows, texts * (1 + next.steps)));
   return next;
 }
 
