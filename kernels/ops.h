@@ -53,7 +53,8 @@ struct View {
   const int32_t* blocks = nullptr;
   int prefix_len = 0;      // used with ancestors only
   int scratch = 0;         // slot of scratch row 0; used with ancestors only
-  bool stretched = false;  // which of two rotary tables it has, for the caller who makes cos and sin
+  bool stretched = false;  // which of two rotary tables it has, for the caller who makes cos and sin;
+  int skipped = 0;         // and places of the text that lie between its blocks and are not seen: pos leaves them out
 };
 
 // Rows are tokens with a sequence, a logical position, a cache slot and a set of visible keys. Those of a sequence are

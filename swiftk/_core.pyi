@@ -147,12 +147,14 @@ class DraftSpec:
         exit_layer: int = -1,
         weights: Sequence[str] = (),
         trimmed: bool = False,
+        window: int = 0,
     ) -> None: ...
     attn: list[int]
     mlp: list[int]
     exit_layer: int
     weights: list[str]
     trimmed: bool
+    window: int
 
 class TreeRule:
     """csrc/draft/tree_rule.h: how far and wide one draft goes."""

@@ -74,6 +74,7 @@ DraftSpec draft_spec(const swiftk_skip* given) {
   DraftSpec out{{attn.begin(), attn.end()}, {mlp.begin(), mlp.end()}, skip.exit_layer};
   if (skip.weights) read_weights(out, swiftk::names_in(skip.weights));
   out.trimmed = skip.trimmed != 0;
+  out.window = skip.window;
   return out;
 }
 

@@ -167,8 +167,9 @@ typedef struct swiftk_skip {
    * that was loaded beside the model drafts, and nothing is left out. "int4,drafter": it proposes for that copy. */
   const char* weights;
   int32_t trimmed; /* nonzero: drafts read the trimmed head that was loaded */
+  int32_t window;  /* tokens at the end of the text that drafts see, and its first 64; 0: all of the text */
 } swiftk_skip;
-#define SWIFTK_SKIP_INIT {sizeof(swiftk_skip), NULL, 0, NULL, 0, -1, NULL, 0}
+#define SWIFTK_SKIP_INIT {sizeof(swiftk_skip), NULL, 0, NULL, 0, -1, NULL, 0, 0}
 
 /* What sources do (see swiftk_draft_rule). Beside the ranges given,
  * (lookahead_ngram - 1) * (lookahead_window + lookahead_guesses) is at most 64, the nodes of a tree. */

@@ -19,13 +19,18 @@ Plan steps_of(const Model& model, const DraftSpec& skip) {
   if (skip.alone() && skip.trimmed) {
     fail(Status::InvalidArgument, "[plan] a draft model that drafts alone has a head of its own, want trimmed off");
   }
+  if (skip.alone() && skip.window != 0) {
+    fail(Status::InvalidArgument, "[plan] a draft model that drafts alone sees all that it read, want window 0");
+  }
   return skip.alone() ? Plan{} : compile_plan(model, skip);
 }
 
 }  // namespace
 
 DraftPlan::DraftPlan(const Model& model, DraftSpec given)
-    : skip(std::move(given)), steps(steps_of(model, skip)), shared(common_prefix(steps, compile_plan(model, {}))) {
+    : skip(std::move(given)),
+      steps(steps_of(model, skip)),
+      shared(skip.window > 0 ? 0 : common_prefix(steps, compile_plan(model, {}))) {
   if (!skip.draft_model) return;
   const DraftModel& draft_model = *model.draft_models[*skip.draft_model];
   reading = draft_model.reading;

@@ -49,6 +49,7 @@ struct RoundRecord {
   int texts = 0, prompts = 0;                 // that decoded; whose rows ran beside them
   int prompt_rows = 0, tokens = 0;            // of these; that texts got
   int preempted = 0, waiting = 0;             // texts
+  double context = 0;                         // tokens of a text that decoded, whose K and V a plain step reads
   double seconds = 0, run = 0;                // of all of it; in passes of the model
   double prefill = 0, commit = 0, score = 0;  // of a host's own phases, the last call of each
   DraftRecord draft{};

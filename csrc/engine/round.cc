@@ -23,6 +23,8 @@ void Round::run(Workspace& w, std::span<Text* const> texts, std::span<const Chun
   RoundRecord& record = w.last;
   record.texts = static_cast<int>(trees.size());
   record.prompts = static_cast<int>(chunks.size());
+  record.context = 0;
+  for (const Sequence* const s : trees) record.context += static_cast<double>(s->cached) / record.texts;
   record.prompt_rows = 0;
   for (const Chunk& chunk : chunks) record.prompt_rows += chunk.n;
   if (clock) clock->set(record);

@@ -56,7 +56,7 @@ std::vector<bool> Planner::kept_plans(std::span<const InUse> texts) const {
   return kept;
 }
 
-int Planner::offer(std::shared_ptr<const DraftPlan> plan, double price, const Prior& prior, bool for_all,
+int Planner::offer(std::shared_ptr<const DraftPlan> plan, const Reads& reads, const Prior& prior, bool for_all,
                    std::span<const InUse> texts) {
   const int known = find(plan->skip);
   if (known >= 0) return known;
@@ -65,10 +65,9 @@ int Planner::offer(std::shared_ptr<const DraftPlan> plan, double price, const Pr
       std::find_if(plans_.begin(), plans_.end(), [&](const Choice& c) { return c.plan->skip.unguided() == unguided; });
   auto accepted =
       same != plans_.end() ? same->accepted : std::make_shared<AcceptanceRates>(AcceptanceRates::of_plan(prior));
-  const double step = plan->opens ? kFollowing : price;
   const int place = place_of_another(plans_, kept_plans(texts));
   Choice& c = plans_[place];
-  c = {std::move(plan), std::move(accepted), step, price - step, for_all};
+  c = {std::move(plan), std::move(accepted), reads, for_all};
   c.levels = levels_of(c);
   c.used = ++uses_;
   for (Mode& m : modes_) {
@@ -111,12 +110,13 @@ int Planner::load(int texts) { return std::bit_width(static_cast<unsigned>(texts
 // share of.
 double Planner::pass_cost(const Choice& c, int texts) const {
   const int wanted = load(texts);
-  if (c.pass[wanted].count() > 0) return c.pass[wanted].value();
-  double share = c.share;
+  const double reads = by_reads(c, context_);
+  if (c.pass[wanted].count() > 0) return reads * c.pass[wanted].value();
+  double share = reads * c.restored;
   for (int d = kLoads - 1; d > 0; --d) {
     for (const int near : {wanted - d, wanted + d}) {
       if (near < 0 || near >= kLoads || c.pass[near].count() == 0) continue;
-      share = 1 - (1 - c.pass[near].value()) * clock_.over_one(1 << near);
+      share = 1 - (1 - reads * c.pass[near].value()) * clock_.over_one(1 << near);
     }
   }
   return 1 - (1 - std::clamp(share, 0.02, 1.0)) / clock_.over_one(texts);
@@ -138,7 +138,7 @@ double Planner::levels_of(const Choice& c) const {
 double Planner::opening(const Choice& c, int texts) const {
   if (!c.plan->opens) return 0;
   const int wanted = load(texts);
-  double share = c.first_share;
+  double share = c.reads.after(context_) / reads_.after(context_) - kFollowing;
   for (int d = kLoads - 1; d >= 0; --d) {
     for (const int near : {wanted - d, wanted + d}) {
       if (near >= 0 && near < kLoads && c.first[near].count() > 0) share = c.first[near].value();
@@ -147,10 +147,16 @@ double Planner::opening(const Choice& c, int texts) const {
   return share;
 }
 
+// While a text is short, a draft with a window sees all of it. How often it is right then says nothing of long texts.
+bool Planner::sees_less(int plan) const {
+  const int window = plans_[plan].plan->skip.window;
+  return window == 0 || context_ > 2 * window;
+}
+
 bool Planner::may_draft(const Mode& m, int plan) const {
   const std::vector<int>& fixed = m.asked.fixed;
   switch (m.asked.plans) {
-    case Plans::Any: return plans_[plan].for_all;
+    case Plans::Any: return plans_[plan].for_all && sees_less(plan);
     case Plans::Fixed: return std::find(fixed.begin(), fixed.end(), plan) != fixed.end();
     default: return plan == m.directed;
   }
@@ -312,6 +318,7 @@ void Planner::observe(const Allotment& a, std::span<const Outcome> outcomes, std
 // A machine's speed drifts within a text. Some rounds after a plain step the pass that verified the draft says what the
 // draft costs now.
 void Planner::learn(const RoundRecord& r) {
+  context_ = r.context;
   if (r.plain()) return clock_.plain(r.texts, r.own_seconds());
   const DraftRecord& d = r.draft;
   const double step = clock_.step_beside(r.texts, r.verify.rows, r.verify.seconds);
@@ -320,8 +327,9 @@ void Planner::learn(const RoundRecord& r) {
   Choice& c = plans_[d.plan];
   if (d.caught_up.tokens > 0) reading_[*c.plan->skip.draft_model].add(d.caught_up.seconds / d.caught_up.tokens);
   const int l = load(r.texts);
-  if (!c.plan->opens) return c.pass[l].add(d.own_seconds() / d.passes() / step);
-  if (d.steps > 1) c.pass[l].add((d.own_seconds() - d.own_first_step()) / (d.steps - 1) / step);
+  const double one = step * by_reads(c, r.context);
+  if (!c.plan->opens) return c.pass[l].add(d.own_seconds() / d.passes() / one);
+  if (d.steps > 1) c.pass[l].add((d.own_seconds() - d.own_first_step()) / (d.steps - 1) / one);
   c.first[l].add(std::max(0.0, d.own_first_step() / step - cost(c, r.texts)));
 }
 
@@ -397,7 +405,8 @@ void Planner::charge(int mode, int texts, double seconds) {
 PlannerState Planner::state() const {
   PlannerState out;
   for (const Choice& c : plans_) {
-    if (c.for_all) out.plans.push_back({c.plan->skip, pass_cost(c, 1), c.accepted->counts()});
+    const double shortest = by_reads(c, 0) / by_reads(c, context_);
+    if (c.for_all) out.plans.push_back({c.plan->skip, shortest * pass_cost(c, 1), c.accepted->counts()});
   }
   out.rows = clock_.rows().known();
   return out;
@@ -420,7 +429,7 @@ void Planner::restore(const PlannerState& state) {
   for (Choice& c : plans_) {
     for (const PlanState& s : state.plans) {
       if (s.skip != c.plan->skip) continue;
-      c.share = s.price;
+      c.restored = s.price / by_reads(c, 0);
       c.accepted->restore(s.counts, tuned::kRestored);
     }
   }

@@ -18,6 +18,8 @@
 #include "planner/draft_mode.h"
 #include "planner/forecast.h"
 #include "planner/ledger.h"
+#include "planner/priors.h"
+#include "planner/reads.h"
 #include "planner/text_odds.h"
 #include "planner/tuned.h"
 
@@ -49,7 +51,7 @@ struct RoundTexts {
 // State from which a planner continues in another process: how often a plan came true, what a pass of it and rows cost.
 struct PlanState {
   DraftSpec skip;
-  double price = 0;            // plain steps
+  double price = 0;            // plain steps, where a text is short
   std::vector<double> counts;  // as AcceptanceRates keeps them
 };
 
@@ -77,9 +79,11 @@ class Planner {
  public:
   static constexpr int kMostUnused = 256;  // plans; and modes
 
-  // A plan that may draft. price: of one of its steps, in plain steps, before it was measured. for_all: of texts whose
-  // hosts name none. Returns its number; one that skips the same keeps the one it has.
-  int offer(std::shared_ptr<const DraftPlan>, double price, const Prior&, bool for_all, std::span<const InUse> = {});
+  // Sets what a plain step reads, which prices of plans are relative to.
+  void reads(const Reads& r) { reads_ = r; }
+  // A plan that may draft, and what one of its steps reads. for_all: of texts whose hosts name none. Returns its number;
+  // one that skips the same keeps the one it has.
+  int offer(std::shared_ptr<const DraftPlan>, const Reads&, const Prior&, bool for_all, std::span<const InUse> = {});
   int find(const DraftSpec&);  // for use; -1: it was not offered
   int plans() const { return static_cast<int>(plans_.size()); }
   std::shared_ptr<const DraftPlan> shared_plan(int i) const { return plans_[i].plan; }
@@ -138,11 +142,11 @@ class Planner {
   struct Choice {
     std::shared_ptr<const DraftPlan> plan;
     std::shared_ptr<AcceptanceRates> accepted;  // one for all that draft the same: a guide changes no token
-    double share;        // what a pass of a draft of one text costs, in plain steps, until it is measured,
-    double first_share;  // and the first of a plan that opens beyond it
+    Reads reads;               // by a pass; of a plan that opens, by the first one
     bool for_all;
+    double restored = 1;               // what a pass costs over what it reads until it is measured here, as of `pass`
     double levels = 1;                 // draft steps in a pass: more than one where a guide is right
-    std::array<Mean, kLoads> pass{};   // by load(texts): in plain steps of so many
+    std::array<Mean, kLoads> pass{};   // by load(texts): in plain steps of so many, over what it reads
     std::array<Mean, kLoads> first{};  // of a plan that opens: its first step, beyond another
     double rate = 1;
     uint64_t used = 0;  // when it was last
@@ -176,6 +180,10 @@ class Planner {
   // Price of a draft step of so many texts, in plain steps of as many.
   double cost(const Choice& c, int texts) const { return pass_cost(c, texts) / c.levels; }
   double pass_cost(const Choice&, int texts) const;  // of one of its passes
+  // The same by what it reads of texts that have so many tokens.
+  double by_reads(const Choice& c, double context) const {
+    return c.plan->opens ? kFollowing : c.reads.after(context) / reads_.after(context);
+  }
   double levels_of(const Choice&) const;
   // The cost of its first step beyond that.
   double opening(const Choice&, int texts) const;
@@ -191,6 +199,7 @@ class Planner {
   // usual: tokens per plain step without it.
   bool may_read(const Mode&, int plan, int texts, double usual, double rate, const Reading&) const;
   bool may_draft(const Mode&, int plan) const;
+  bool sees_less(int plan) const;
   bool tried(int plan) const { return plans_[plan].accepted->outcomes() >= tuned::kTried; }
   // The plan of its draft model alone; -1: it was not offered.
   int guide_of(const Choice& c) const { return index_of({.draft_model = c.plan->skip.draft_model}); }
@@ -198,6 +207,8 @@ class Planner {
   int proposals(int guide) const { return tried(guide) ? tuned::kBeside : 1; }
 
   Clock clock_;
+  Reads reads_;         // by a plain step
+  double context_ = 0;  // tokens of a text, in the last round
   bool timed_looks_ = true;
   std::array<Mean, kMostDraftModels> reading_;  // seconds a token that a draft model catches up with
   std::vector<Choice> plans_;

@@ -76,14 +76,15 @@ void Executor::rotate(Rows& rows) {
   float* const cos = rope_.data();
   float* const sin = cos + max_rows_ * tables * half;
   for (int i = 0; i < rows.n; ++i) {
-    const int at = rows.pos[i] % kKnown;
+    const View& view = rows.view(i);
+    const int pos = rows.pos[i] + view.skipped, at = pos % kKnown;
     float* known = known_rope_.data() + at * tables * 2 * half;
-    const bool stretched = rows.view(i).stretched;
-    const int64_t name = int64_t{rows.pos[i]} * 2 + stretched;
+    const bool stretched = view.stretched;
+    const int64_t name = int64_t{pos} * 2 + stretched;
     const bool fresh = known_[at] != name;
     known_[at] = name;
     for (size_t t = 0; t < tables; ++t, known += 2 * half) {
-      if (fresh) rope_row(ropes[t], model_->config.d, rows.pos[i], stretched, known, known + half);
+      if (fresh) rope_row(ropes[t], model_->config.d, pos, stretched, known, known + half);
       std::copy_n(known, half, cos + t * table + i * half);
       std::copy_n(known + half, half, sin + t * table + i * half);
     }

@@ -76,6 +76,10 @@ Plan compile_plan(const Model& model, const DraftSpec& skip) {
   if (skip.trimmed && model.trimmed.tokens.empty()) {
     fail(Status::InvalidArgument, "[plan] DraftSpec.trimmed needs a trimmed head, want a load that names its tokens");
   }
+  if (skip.window < 0) {
+    fail(Status::InvalidArgument,
+         "[plan] DraftSpec.window is " + std::to_string(skip.window) + ", want tokens, or 0 for all of the text");
+  }
   const auto form = [&](int layer) -> const Weights& {
     const std::optional<Format> named = forms == 0 ? std::nullopt : skip.weights[forms == 1 ? 0 : layer];
     return named ? model.stored(*named) : model.own;
@@ -96,6 +100,10 @@ Plan compile_plan(const Model& model, const DraftSpec& skip) {
     if (!no_mlp[layer]) plan.steps.push_back({StepKind::Mlp, place, weights, c.layers[layer]});
   }
   return plan;
+}
+
+int unseen_blocks(int window, int rows) {
+  return window == 0 ? 0 : std::max(0, (rows - window) / kKvBlock - 1);
 }
 
 int common_prefix(const Plan& a, const Plan& b) {

@@ -22,6 +22,9 @@ struct DraftSpec {
   // `weights` says what that is: it goes on proposing, and a step reads its proposals.
   std::optional<int> draft_model{};
   bool trimmed = false;  // the vocabulary head is the trimmed one, whatever is read of the layers
+  // Attention sees so many of a text's last tokens, and its first block, which takes the weight that nothing else wants
+  // (StreamingLLM, 2309.17453, section 3.2); 0: all. In whole blocks, so it may see some more.
+  int window = 0;
   bool alone() const { return draft_model && weights.empty(); }
   bool guided() const { return draft_model && !weights.empty(); }
   DraftSpec unguided() const;  // what drafts the same tokens by itself
@@ -59,6 +62,9 @@ struct Plan {
 
 // Throws Error(InvalidArgument) for a layer outside [0, L), exit_layer outside [0, L], or weights that are not loaded.
 Plan compile_plan(const Model&, const DraftSpec&);
+
+// Blocks of a text's rows, after the first one, that a draft with this window does not see.
+int unseen_blocks(int window, int rows);
 
 // Number of steps that both plans begin with, reading the same weights. Their K, V and residual rows are equal bit for
 // bit.

@@ -85,12 +85,22 @@ int Sequence::add_node(int parent, int32_t token, SourceId source) {
 }
 
 // A chain lies where its text would: it needs no ancestors, and attention takes its rows together.
-void Sequence::add_rows(RowBatch& batch, int begin, int end, int vocab) const {
+// In rising order of places, and new rows follow the last ones: to attention it is a shorter text.
+View Sequence::draft_view() {
+  const int unseen = unseen_blocks(plan->skip.window, cached), skipped = unseen * kKvBlock;
+  if (unseen == 0) return view(cached, cached);
+  seen_blocks.assign(1, blocks[0]);
+  seen_blocks.insert(seen_blocks.end(), blocks.begin() + 1 + unseen, blocks.end());
+  return {seen_blocks.data(), cached - skipped, cached - skipped, stretched, skipped};
+}
+
+void Sequence::add_rows(RowBatch& batch, int begin, int end, int vocab, int skipped) const {
   const TokenTree& tree = draft.tree;
   const bool chain = tree.is_chain();
   for (int i = begin; i < end; ++i) {
     const int32_t token = tree.token(i) < vocab ? tree.token(i) : 0;
-    batch.add(token, cached + tree.depth(i), cached + i, chain ? 0 : tree.ancestors(i));
+    const int first = cached - skipped;
+    batch.add(token, first + tree.depth(i), first + i, chain ? 0 : tree.ancestors(i));
   }
 }
 

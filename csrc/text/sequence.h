@@ -129,9 +129,11 @@ struct Sequence {
   Expected expected() const;  // by the host, from the text on
   void forget_tree();
   int add_node(int parent, int32_t token, SourceId source);
-  // Rows of nodes [begin, end), to a batch whose last view has this text.
-  // Nodes [begin, end); a token from `vocab` on goes as 0.
-  void add_rows(RowBatch&, int begin, int end, int vocab = INT_MAX) const;
+  // Rows of nodes [begin, end), to a batch whose last view has this text; `skipped` places of it are not seen. A token
+  // from `vocab` on goes as 0.
+  void add_rows(RowBatch&, int begin, int end, int vocab = INT_MAX, int skipped = 0) const;
+  // The part of the text that a draft by its plan sees. The view stays valid until the next call.
+  View draft_view();
   // Places of the text that the plan drafted, once the tree is verified: one a step. Proposals of a guide that the plan
   // refuted may come true all the same; where more came than there were steps, each is a place.
   int places() const;
@@ -160,6 +162,7 @@ struct Sequence {
   Draft draft;
   Verified verified;
   std::vector<int32_t> path_tokens;  // on the way to a node
+  std::vector<int32_t> seen_blocks;  // by drafts, where they do not see all
 };
 
 }  // namespace swiftk

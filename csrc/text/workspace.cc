@@ -117,10 +117,13 @@ Rows Workspace::bind() {
 }
 
 // The root is there; the others are made on the device.
-Rows Workspace::spine_rows(const Sequence& s, int steps) {
+Rows Workspace::spine_rows(Sequence& s, int steps) {
   batch.clear();
-  batch.begin(s.view(s.cached, s.cached));
-  for (int i = 0; i < steps; ++i) batch.add(s.draft.tree.token(0), s.cached + i, s.cached + i, uint64_t{1} << i);
+  const View view = s.draft_view();
+  batch.begin(view);
+  for (int i = 0, first = view.prefix_len; i < steps; ++i) {
+    batch.add(s.draft.tree.token(0), first + i, first + i, uint64_t{1} << i);
+  }
   Rows rows = batch.rows();
   executor.rotate(rows);
   return rows;
@@ -155,7 +158,10 @@ void Workspace::run_draft(std::span<Sequence* const> sequences, std::span<const 
   ++last.draft.plan_passes;
   batch.clear();
   for (size_t i = 0; i < sequences.size(); ++i) {
-    add_nodes(*sequences[i], sequences[i]->draft.grown, sequences[i]->draft.grown + n[i]);
+    Sequence& s = *sequences[i];
+    const View view = s.draft_view();
+    batch.begin(view);
+    s.add_rows(batch, s.draft.grown, s.draft.grown + n[i], INT_MAX, view.skipped);
   }
   const Rows rows = bind();
   const DraftPlan& plan = *sequences[0]->plan;

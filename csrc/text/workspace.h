@@ -64,7 +64,7 @@ class Workspace {
   int kept(const DraftPlan& plan) const { return model->ops->device ? 0 : plan.shared; }
 
   // Rows of a draft of so many steps that the backend takes by itself, one sequence's: not bound.
-  Rows spine_rows(const Sequence&, int steps);
+  Rows spine_rows(Sequence&, int steps);
   // Makes the batch known to the backend.
   Rows bind();
   // Blocks for slots [0, slots) of a text. False: there are not so many.

@@ -29,18 +29,22 @@ class DraftSpec:
     (None: no exit). weights: the weights that it reads, one of WEIGHTS or one for each layer (the vocabulary head has
     the last one's). (FORM, "drafter"): a copy guided by a loaded head; each step of the copy checks a few tokens that
     the head proposed. trimmed: the vocabulary head is trimmed to the tokens of load()'s draft_vocab, so that no others
-    are drafted."""
+    are drafted. window: the draft's attention sees so many tokens at the end of the text, and its first 64
+    (StreamingLLM, arXiv 2309.17453); None: all of it. Blocks of 64 tokens are seen whole."""
 
     attn: tuple[int, ...] = ()
     mlp: tuple[int, ...] = ()
     exit_layer: int | None = None
     weights: str | tuple[str, ...] = "own"
     trimmed: bool = False
+    window: int | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "weights", _weights(self.weights))
         if not isinstance(self.trimmed, bool):
             raise InvalidArgument(f"[skip] trimmed={self.trimmed!r}, want True or False")
+        if self.window is not None and (type(self.window) is not int or self.window < 1):
+            raise InvalidArgument(f"[skip] window={self.window!r}, want tokens, 1 or more, or None")
         for name in ("attn", "mlp"):
             object.__setattr__(self, name, _layers(name, getattr(self, name)))
         if self.exit_layer is not None:
@@ -87,7 +91,7 @@ class DraftSpec:
     def to_dict(self) -> dict[str, Any]:
         weights = self.weights if isinstance(self.weights, str) else list(self.weights)
         layers = {"attn": list(self.attn), "mlp": list(self.mlp), "exit_layer": self.exit_layer}
-        return {**layers, "weights": weights, "trimmed": self.trimmed}
+        return {**layers, "weights": weights, "trimmed": self.trimmed, "window": self.window}
 
     def arguments(self) -> dict[str, Any]:
         """As _core.DraftSpec takes them."""
@@ -97,6 +101,7 @@ class DraftSpec:
             "exit_layer": -1 if self.exit_layer is None else self.exit_layer,
             "weights": [] if self.weights == "own" else list(_forms(self.weights)),
             "trimmed": self.trimmed,
+            "window": self.window or 0,
         }
 
     @classmethod
@@ -108,6 +113,7 @@ class DraftSpec:
             values.get("exit_layer"),
             tuple(weights) if isinstance(weights, list) else weights,
             values.get("trimmed", False),
+            values.get("window"),
         )
 
     @property
@@ -150,7 +156,8 @@ class DraftSpec:
             raise InvalidArgument(f"[skip] weights={absent[0]!r}, the model has {have}; load(..., {how}")
         if self.trimmed and TRIMMED not in copies:
             raise InvalidArgument("[skip] trimmed=True, the model has no trimmed head; load(draft_vocab=) makes one")
-        if self.drafters and not self.guided and (self.trimmed or self.thinned or not isinstance(self.weights, str)):
+        own = self.trimmed or self.thinned or self.window or not isinstance(self.weights, str)
+        if self.drafters and not self.guided and own:
             raise InvalidArgument(
                 "[skip] weights='drafter' and layers of the model's, want one of both, or weights=(FORM, 'drafter')"
             )
@@ -170,6 +177,7 @@ class DraftSpec:
         parts = [f"{forms} copy" if forms else "own weights"]
         parts += [f"{self.skipped(n_layers)} of {2 * n_layers} sublayers skipped"] if self.thinned else []
         parts += ["trimmed head"] if self.trimmed else []
+        parts += [f"seeing the last {self.window} tokens"] if self.window else []
         return ", ".join(parts) + (f", guided by {heads}" if heads else "")
 
     def __str__(self) -> str:
@@ -178,6 +186,7 @@ class DraftSpec:
         parts += [f"exit before layer {self.exit_layer}"] if self.exit_layer is not None else []
         parts += [f"{'/'.join(sorted(self.forms))} weights"] if self.forms - self.drafters else []
         parts += ["trimmed head"] if self.trimmed else []
+        parts += [f"last {self.window} tokens"] if self.window else []
         parts += [f"guided by the {name}" if self.guided else f"the {name}" for name in sorted(self.drafters)]
         return ", ".join(parts) or "nothing"
 

@@ -39,7 +39,8 @@ inline constexpr int kScoreStride =
     512 + kKeys;  // of a query's scores; as large as a split, and no multiple of a cache way
 
 // out[m][key] = sum over i of query[i][m] * keys[i][key] for P panels of 16 keys. query [d][M], out [M][kScoreStride].
-// Arithmetic may be the limit; as many bytes are then fetched from `ahead` meanwhile.
+// Meanwhile as many bytes are fetched from `ahead`: a head's keys and values lie in pieces of a few kilobytes, which end
+// before a processor has guessed that more of them will be read.
 template <DType T, int P, int M>
 void score_panels(const Element<T>* keys, int d, const float* query, float* out, const char* ahead) {
   constexpr int kPer = kKeys / W, N = P * kPer;  // vectors per panel, in all
@@ -51,9 +52,7 @@ void score_panels(const Element<T>* keys, int d, const float* query, float* out,
   }
   constexpr int kBytes = P * kKeys * sizeof(Element<T>);
   for (int feature = 0; feature < d; ++feature, ahead += kBytes) {
-    if constexpr (2 * M >= kMaxQueries) {
-      for (int i = 0; i < kBytes; i += 64) prefetch_far(ahead + i);
-    }
+    for (int i = 0; i < kBytes; i += 64) prefetch_far(ahead + i);
     Vec k[N];
 #pragma GCC unroll 8
     for (int i = 0; i < N; ++i) {
@@ -86,16 +85,18 @@ void score_run(const Element<T>* keys, int panels, int d, const float* query, fl
 }
 
 // out[m][feature] += sum over keys c < count of weight[m][c] * values[c][feature], N vectors of features.
-// weight [M][kScoreStride].
+// weight [M][kScoreStride]. `step` bytes for each value are fetched from `ahead` meanwhile.
 template <DType T, int N, int M>
-void add_values(const Element<T>* values, int stride, int count, const float* weight, float* out) {
+void add_values(const Element<T>* values, int stride, int count, const float* weight, float* out, const char* ahead,
+                int step) {
   Vec acc[N][M];
 #pragma GCC unroll 16
   for (int m = 0; m < M; ++m) {
 #pragma GCC unroll 8
     for (int i = 0; i < N; ++i) acc[i][m] = load(out + size_t(m) * stride + i * W);
   }
-  for (int c = 0; c < count; ++c) {
+  for (int c = 0; c < count; ++c, ahead += step) {
+    for (int i = 0; i < step; i += 64) prefetch_far(ahead + i);
     Vec v[N];
 #pragma GCC unroll 8
     for (int i = 0; i < N; ++i) v[i] = load_as<T>(values + size_t(c) * stride + i * W);
@@ -115,13 +116,15 @@ void add_values(const Element<T>* values, int stride, int count, const float* we
 
 // All features; rows of values and of out are `stride` apart, which is a multiple of 16.
 template <DType T, int M>
-void value_run(const Element<T>* values, int stride, int count, const float* weight, float* out) {
+void value_run(const Element<T>* values, int stride, int count, const float* weight, float* out, const char* ahead,
+               int step) {
   constexpr int kMost = kSums / M;
   int left = stride / W;
   const auto columns = [&]<int N>(std::integral_constant<int, N>) {
     if constexpr (N <= kMost || N == 1) {
       for (; left >= N; left -= N, values += N * W, out += N * W) {
-        add_values<T, N, M>(values, stride, count, weight, out);
+        add_values<T, N, M>(values, stride, count, weight, out, ahead, step);
+        step = 0;  // once for all features
       }
     }
   };
@@ -134,7 +137,7 @@ void value_run(const Element<T>* values, int stride, int count, const float* wei
 template <DType T>
 using ScoreRun = void (*)(const Element<T>*, int, int, const float*, float*, const Element<T>*);
 template <DType T>
-using ValueRun = void (*)(const Element<T>*, int, int, const float*, float*);
+using ValueRun = void (*)(const Element<T>*, int, int, const float*, float*, const char*, int);
 
 template <DType T, int... I>
 constexpr std::array<ScoreRun<T>, kMaxQueries> score_runs(std::integer_sequence<int, I...>) {
@@ -225,11 +228,12 @@ class Tile {
     begin_ = begin;
     count_ = end - begin;
     first_ = INT32_MAX;
-    last_ = 0;
+    last_ = shared_last_ = 0;
     for (int m = 0; m < count_; ++m) {
       visible_[m].set(*a_.rows, (begin + m) / group_, a_.window);
       first_ = std::min(first_, visible_[m].first);
       last_ = std::max(last_, visible_[m].last);
+      shared_last_ = std::max(shared_last_, visible_[m].runs[0].pos + visible_[m].runs[0].count);
       const float* const q = a_.q + row_offset(m);
       for (int i = 0; i < layout_.d; ++i) query_[i * count_ + m] = q[i] * a_.scale;
     }
@@ -279,12 +283,17 @@ class Tile {
     }
   }
 
-  // The values at `count` slots, for `queries` queries.
+  // The values at `count` slots, for `queries` queries. The keys that are as far into the next split follow.
   void weigh(int queries, int slot, int count, const float* weight, float* out) const {
     for (const int end = slot + count; slot < end;) {
       const int at = slot % kKvBlock, n = std::min(end - slot, kKvBlock - at);
       const Element<T>* const values = data() + layout_.value(kv_head_, blocks_[slot / kKvBlock], at);
-      kValueRuns<T>[queries - 1](values, layout_.v_stride, n, weight, out);
+      const int next = slot + kSplit, bytes = layout_.d * static_cast<int>(sizeof(Element<T>));
+      const bool more = next < shared_last_;
+      const Element<T>* const keys =
+          more ? data() + layout_.key_panel(kv_head_, blocks_[next / kKvBlock], at / kKeys) : values;
+      kValueRuns<T>[queries - 1](values, layout_.v_stride, n, weight, out, reinterpret_cast<const char*>(keys),
+                                 more ? bytes : 0);
       slot += n;
       weight += n;
     }
@@ -388,6 +397,7 @@ class Tile {
   std::array<Visible, kMaxQueries> visible_;
   int kv_head_ = 0, begin_ = 0, count_ = 0;
   int first_ = 0, last_ = 0;  // positions that any query sees
+  int shared_last_ = 0;       // of shared keys
   int start_ = 0, stop_ = 0;  // positions of the split
 };
 
@@ -472,7 +482,8 @@ void run_whole(Ctx& ctx, const AttentionArgs& a, const Shape& s) {
   });
 }
 
-// Splits are tasks; then the tiles' states are merged.
+// A split of a tile is a task; then the tiles' states are merged. Tiles of a KV head go through a split one after the
+// other, while its keys and values are near.
 template <DType T>
 void run_split(Ctx& ctx, const AttentionArgs& a, const Shape& s) {
   const KvLayout layout(a.kv.shape);
@@ -482,14 +493,18 @@ void run_split(Ctx& ctx, const AttentionArgs& a, const Shape& s) {
   const auto state_at = [&](int task, int split) {
     return State(states + (size_t(task) * s.splits + split - s.first_split) * state);
   };
-  Tasks parts(s.tasks * s.splits), tasks(s.tasks);
+  Runs parts(s.tasks * s.splits, ctx.pool.size());
+  Tasks tasks(s.tasks);
   ctx.pool.run([&](int thread) {
     Tile<T> tile(a, layout, scratch + thread * floats);
-    for (int i, end; parts.next(i, end);) {
-      load_task(tile, s, i / s.splits);
-      const int split = s.first_split + i % s.splits;
-      if (split < tile.first_split() || split > tile.last_split()) continue;
-      tile.attend(split, state_at(i / s.splits, split));
+    for (int begin, end; parts.next(begin, end);) {
+      for (int i = begin; i < end; ++i) {
+        const int head = i / s.tiles / s.splits, task = head * s.tiles + i % s.tiles;
+        if (i == begin || s.tiles > 1 || i % s.splits == 0) load_task(tile, s, task);
+        const int split = s.first_split + i / s.tiles % s.splits;
+        if (split < tile.first_split() || split > tile.last_split()) continue;
+        tile.attend(split, state_at(task, split));
+      }
     }
     ctx.pool.barrier();
     for (int task, end; tasks.next(task, end);) {

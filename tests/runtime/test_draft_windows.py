@@ -1,0 +1,108 @@
+"""Drafts whose attention sees the first block of a text and its last tokens: what they see, and that no text changes."""
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from decode import Rule, decode, open_model, open_session
+from swiftk import DraftSpec, _core
+from swiftk.errors import InvalidArgument
+
+BLOCK = 64
+TEXT = [int(t) for t in np.random.default_rng(11).integers(3, 320, 300)]
+CHAIN = {"confidence": 0.0, "tier": (0.5, 0.8, 0.95), "width": (1, 1, 1, 1)}
+SAMPLINGS = {"greedy": {}, "sampled": {"temperature": 0.9, "top_k": 40, "seed": 3}}
+SPECS = {
+    "own": DraftSpec(window=70),
+    "int4": DraftSpec(weights="int4", window=1),
+    "skips": DraftSpec(attn=[1], mlp=[2], window=64),
+    "exit": DraftSpec(exit_layer=3, window=100),
+}
+FAMILIES = {"llama3": {}, "gemma2": {"dtype": "float32"}, "mistral": {}, "qwen3": {"dtype": "float16"}}
+
+
+def seen(cached, window):
+    """Places of a text that a draft sees, of so many that are cached."""
+    unseen = max(0, (cached - window) // BLOCK - 1)
+    return [*range(min(BLOCK, cached)), *range(BLOCK * (1 + unseen), cached)]
+
+
+def drafted(model, text, spec, steps=6):
+    """The last token of a text and the chain that is drafted after it."""
+    session = open_session(model)
+    session.prefill(np.int32(text))
+    session.set_skip(_core.DraftSpec(**spec.arguments()))
+    session.draft(_core.TreeRule(max_draft=steps, **CHAIN))
+    return list(session.tree_tokens)
+
+
+def test_what_a_draft_does_not_see_changes_nothing_of_it(tiny_dir):
+    """With one layer, keys and values are those of single tokens."""
+    model = open_model(tiny_dir("llama3", layers=1, vocab_size=320))
+    hidden = sorted(set(range(len(TEXT))) - set(seen(len(TEXT), 70)))
+    assert hidden == list(range(BLOCK, 3 * BLOCK))
+    ours, compared, other = drafted(model, TEXT, DraftSpec(window=70)), 0, np.array(TEXT)
+    whole = drafted(model, TEXT, DraftSpec(attn=[], mlp=[]))
+    differ = 0
+    for seed in range(40):
+        other[hidden] = np.random.default_rng(seed).integers(3, 320, len(hidden))
+        theirs = drafted(model, other, DraftSpec(window=70))
+        if theirs[0] != ours[0]:
+            continue  # the target sees all, and went on otherwise
+        compared += 1
+        assert theirs == ours
+        differ += drafted(model, other, DraftSpec()) != whole
+    assert compared > 3 and differ > 0, (compared, differ)
+
+
+@pytest.mark.parametrize("family", ["llama3", "qwen3"])
+def test_it_drafts_what_transformers_makes_of_the_same_keys(tiny_dir, family):
+    folder = tiny_dir(family, layers=3, vocab_size=320)
+    model = open_model(folder, dtype="float32")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    root, *chain = drafted(model, TEXT, DraftSpec(window=70))
+    with torch.no_grad():
+        whole = theirs(torch.tensor([TEXT]), use_cache=True).past_key_values
+        cache, places = transformers.DynamicCache(), torch.tensor(seen(len(TEXT), 70))
+        for number, layer in enumerate(whole.layers):
+            cache.update(layer.keys[:, :, places], layer.values[:, :, places], number)
+        want, token = [], root
+        for at in range(len(TEXT), len(TEXT) + len(chain)):
+            out = theirs(
+                torch.tensor([[token]]), past_key_values=cache, position_ids=torch.tensor([[at]]), use_cache=True
+            )
+            token = int(out.logits[0, -1].argmax())
+            want.append(token)
+    assert chain == want
+    assert chain != drafted(model, TEXT, DraftSpec())[1:], "the window changed nothing: the test would say nothing"
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_texts_stay_the_same(tiny_dir, family, spec, sampling):
+    """Layers with windows of their own among them."""
+    folder = tiny_dir(family, layers=4, vocab_size=320)
+    model = _core.Model(str(folder), threads=2, draft_weights="int4", **FAMILIES[family])
+    plain = decode(open_session(model, sampling=sampling), TEXT, 60, keep_logits=True)
+    for rule in (Rule(tuple(spec.arguments().values()), 0.0, 6), Rule(tuple(spec.arguments().values()), 0.9, 12)):
+        fast = decode(open_session(model, sampling=sampling), TEXT, 60, rule, keep_logits=True)
+        assert fast.tokens == plain.tokens
+        assert np.array(fast.logits[:60]).tobytes() == np.array(plain.logits).tobytes()
+
+
+def test_a_window_as_long_as_the_text_sees_all(tiny_dir):
+    model = open_model(tiny_dir("llama3", layers=4, vocab_size=320))
+    assert drafted(model, TEXT, DraftSpec(window=300)) == drafted(model, TEXT, DraftSpec())
+
+
+@pytest.mark.parametrize("window", [0, -1, "64", 1.5, True])
+def test_windows_that_are_none(window):
+    with pytest.raises(InvalidArgument, match="window="):
+        DraftSpec(window=window)
+
+
+def test_a_draft_model_alone_has_no_window():
+    with pytest.raises(InvalidArgument, match="drafter"):
+        DraftSpec(weights="drafter", window=64).check(4)
