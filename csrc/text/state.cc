@@ -9,7 +9,7 @@
 namespace swiftk {
 namespace {
 
-constexpr char kMagic[8] = {'s', 'w', 'i', 'f', 't', 'k', 's', '3'};
+constexpr char kMagic[8] = {'s', 'w', 'i', 'f', 't', 'k', 's', '4'};
 
 struct Header {
   char magic[8];

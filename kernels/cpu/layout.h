@@ -30,7 +30,8 @@
 // both are the value.
 //
 // Cache: blocks, one after another. In a block, per KV head: K [kKvBlock / 16][d][16], so that one vector holds a
-// feature of 16 keys; then, per KV head: V [kKvBlock][d rounded up to 16].
+// feature of 16 keys; then, per KV head: V [kKvBlock][d rounded up to 16]. Of bf16 a lane of 32 bits is a pair: of two
+// features of a key, K [kKvBlock / 16][d / 2][16][2]; of a feature of two tokens, V [kKvBlock / 2][d rounded up][2].
 #pragma once
 #include "format.h"
 #include "ops.h"
@@ -111,6 +112,7 @@ constexpr size_t panel_bytes(int k, Format f, bool fragments = false) {
 constexpr int panels_of(int rows) { return ceil_div(rows, kPanelRows); }
 
 inline constexpr int kBlockPanels = kKvBlock / kKeys;
+constexpr int lane_elements(DType t) { return t == DType::BF16 ? 2 : 1; }  // of keys and values
 
 // Element offsets into KvLayer::data.
 struct KvLayout {
@@ -119,20 +121,24 @@ struct KvLayout {
         v_stride(ceil_div(s.d, kKeys) * kKeys),
         n_kv(s.n_kv),
         blocks(s.blocks),
+        pair(lane_elements(s.dtype)),
         block(size_t(n_kv) * kKvBlock * (d + v_stride)) {}
 
   size_t key_panel(int head, int b, int panel) const {
     return b * block + (size_t(head) * kBlockPanels + panel) * d * kKeys;
   }
-  size_t key(int head, int b, int place) const {
-    return key_panel(head, b, place / kKeys) + place % kKeys;
-  }  // feature i: + i * kKeys
+  size_t key(int head, int b, int place) const { return key_panel(head, b, place / kKeys) + place % kKeys * pair; }
   size_t value(int head, int b, int place) const {
-    return b * block + size_t(n_kv) * kKvBlock * d + (size_t(head) * kKvBlock + place) * v_stride;
+    return b * block + size_t(n_kv) * kKvBlock * d + (size_t(head) * kKvBlock + place / pair * pair) * v_stride +
+           place % pair;
   }
+  // Of feature i, from feature 0 of the same key or value on.
+  size_t key_feature(int i) const { return size_t(i / pair) * kKeys * pair + i % pair; }
+  size_t value_feature(int i) const { return size_t(i) * pair; }
   size_t elements() const { return blocks * block; }
 
   int d, v_stride, n_kv, blocks;
+  int pair;      // elements of a lane
   size_t block;  // elements
 };
 

@@ -5,7 +5,7 @@ import pytest
 from swiftk._testing import ops
 
 import reference as ref
-from cases import ATTENTION_TOLERANCE, DTYPES, EPS, HEADS, SHAPES, STORE_TOLERANCE, tolerance
+from cases import DTYPES, EPS, HEADS, SHAPES, STORE_TOLERANCE, attention_tolerance, tolerance
 from marks import exhaustive
 from op_data import Keys, angles, causal_rows, normal, path, random_tree, tree_rows, weight
 
@@ -139,7 +139,7 @@ def test_what_other_families_compute(kernels, n, dtype, isa, rng):
         seen = [stored[: i + 1, :, 0] for i in range(n)], [stored[: i + 1, :, 1] for i in range(n)]
         for cap in (0.5, 50.0):
             got = kernels.attention(q, rows, cache, 0, 0.3, soft_cap=cap)
-            assert_close(got, ref.attention(q, *seen, 0, 0.3, cap), ATTENTION_TOLERANCE * 4, unit=size(v))
+            assert_close(got, ref.attention(q, *seen, 0, 0.3, cap), attention_tolerance(dtype, isa) * 4, unit=size(v))
 
 
 @pytest.mark.parametrize("over", ["heads", "rotated heads", "whole"])
@@ -213,7 +213,7 @@ def test_attention_causal(kernels, heads, context, window, dtype, isa, rng):
     q = normal(rng, len(pos), H, d)
     got = kernels.attention(q, causal_rows(pos, d), cache, window, d**-0.5)
     want = ref.attention(q, [keys.k[: p + 1] for p in pos], [keys.v[: p + 1] for p in pos], window, d**-0.5)
-    assert_close(got, want, ATTENTION_TOLERANCE, unit=1)
+    assert_close(got, want, attention_tolerance(dtype, isa), unit=1)
 
 
 @pytest.mark.parametrize("heads", HEADS[1::2], ids=str)
@@ -230,7 +230,7 @@ def test_attention_tree(kernels, heads, prefix, window, nodes, dtype, isa, rng):
     got = kernels.attention(q, tree_rows(parents, d, prefix, scratch), cache, window, d**-0.5)
     sees = [list(range(prefix)) + [prefix + j for j in path(parents, i)] for i in range(nodes)]
     want = ref.attention(q, [keys.k[s] for s in sees], [keys.v[s] for s in sees], window, d**-0.5)
-    assert_close(got, want, ATTENTION_TOLERANCE, unit=1)
+    assert_close(got, want, attention_tolerance(dtype, isa), unit=1)
 
 
 def test_attention_with_large_scores(kernels, dtype, isa, rng):

@@ -1,13 +1,18 @@
 // out = softmax(scale q k^T) v over what each row sees: prefill, decode and verify alike.
 //
-// A task is a tile of queries (heads that share a KV head, of a sequence's neighbouring rows) against one KV head. Keys
-// are taken in splits of 512 positions, fixed in place. Within a split: scores go into a buffer in order of position,
-// then maximum, exponentials, sum, and the weighted sum of values, one position after another. Splits are merged in
-// ascending order, whoever computed them: if there are fewer tasks than would keep the threads busy, each split is a
-// task of its own. What a row does not see is never part of its arithmetic, and in which blocks keys lie neither.
+// A tile is a few queries (heads that share a KV head, of a sequence's neighbouring rows). Keys are taken in splits of
+// 512 positions, fixed in place. Within a split: scores go into a buffer in order of position, then maximum,
+// exponentials, sum, and the weighted sum of values, one position after another. Splits are merged in ascending order,
+// whoever computed them. What a row does not see is never part of its arithmetic, and in which blocks keys lie neither.
+//
+// Tiles go through a split side by side, block by block and head by head as keys and values lie in memory: it is read
+// in long stretches, and a block that several tiles want is read once. Few rows are spread: threads share a text's
+// splits. Of many, threads share the tiles, and each goes through its splits.
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <iterator>
+#include <new>
 #include <utility>
 
 #include "isa.h"
@@ -24,6 +29,8 @@ namespace {
 // queries at once so that a key or value is loaded and widened once for all of them.
 //
 // Like the matmul's: one accumulator per (query, key) or (query, feature), ascending order, so nothing depends on M.
+// Keys and values of bf16 lie in pairs: of two features, of two positions. Where there is a dot product of pairs,
+// queries and weights are rounded to bf16 for it, as activations are for weights.
 #if defined(__AVX512F__)
 inline constexpr int kMaxQueries = 12, kSums = 24;  // sums: accumulators, of 32 registers
 #elif defined(__AVX2__)
@@ -35,30 +42,87 @@ inline constexpr int kMaxQueries = 3, kSums = 12;
 template <DType T>
 using Element = std::conditional_t<T == DType::F32, float, uint16_t>;
 
+// A lane of a line of keys or values: a pair, or one element.
+template <DType T>
+inline constexpr int kPair = lane_elements(T);
+template <DType T>
+inline constexpr bool kDots = kBf16Dot && T == DType::BF16;
+// A lane is multiplied by so many factors: a rounded pair, or a float for each element.
+template <DType T>
+using Factor = std::conditional_t<kDots<T>, int32_t, float>;
+template <DType T>
+inline constexpr int kFactors = kDots<T> ? 1 : kPair<T>;
+
 inline constexpr int kScoreStride =
     512 + kKeys;  // of a query's scores; as large as a split, and no multiple of a cache way
 
-// out[m][key] = sum over i of query[i][m] * keys[i][key] for P panels of 16 keys. query [d][M], out [M][kScoreStride].
-// Meanwhile as many bytes are fetched from `ahead`: a head's keys and values lie in pieces of a few kilobytes, which end
-// before a processor has guessed that more of them will be read.
+// acc[i][m] += the product of W lanes at line(i) and factor(m, part), element by element. The fewer of both are held in
+// registers beside the accumulators: all lines, or all factors.
+template <DType T, int N, int M, class Line, class Factors>
+[[gnu::always_inline]] inline void multiply_lanes(Line&& line, Factors&& factor, Vec (&acc)[N][M]) {
+  const auto all = [&](auto&& left, auto&& right, auto&& add) {
+    if constexpr (N <= M) {
+      decltype(left(0)) lanes[N];
+#pragma GCC unroll 8
+      for (int i = 0; i < N; ++i) lanes[i] = left(i);
+#pragma GCC unroll 16
+      for (int m = 0; m < M; ++m) {
+        const auto by = right(m);
+#pragma GCC unroll 8
+        for (int i = 0; i < N; ++i) add(lanes[i], by, acc[i][m]);
+      }
+    } else {
+      decltype(right(0)) by[M];
+#pragma GCC unroll 16
+      for (int m = 0; m < M; ++m) by[m] = right(m);
+#pragma GCC unroll 8
+      for (int i = 0; i < N; ++i) {
+        const auto lanes = left(i);
+#pragma GCC unroll 16
+        for (int m = 0; m < M; ++m) add(lanes, by[m], acc[i][m]);
+      }
+    }
+  };
+  if constexpr (kDots<T>) {
+#if defined(__AVX512BF16__)
+    all([&](int i) { return (__m512bh)load_bits(line(i)); },
+        [&](int m) { return (__m512bh)_mm512_set1_epi32(factor(m, 0)); },
+        [](__m512bh lanes, __m512bh by, Vec& sum) { sum = (Vec)_mm512_dpbf16_ps((__m512)sum, lanes, by); });
+#endif
+  } else {
+    const auto part = [&](int which, auto&& left) {
+      all(
+          left, [&](int m) { return splat(factor(m, which)); },
+          [](Vec lanes, Vec by, Vec& sum) { add_product(lanes, by, sum); });
+    };
+    if constexpr (kPair<T> == 1) {
+      part(0, [&](int i) { return load_as<T>(line(i)); });
+    } else {
+      part(0, [&](int i) { return even_bf16(load_bits(line(i))); });
+      part(1, [&](int i) { return odd_bf16(load_bits(line(i))); });
+    }
+  }
+}
+
+// out[m][key] = sum over i of query[i][m] * keys[i][key] for P panels of 16 keys. query [d / kPair][kFactors][M], out
+// [M][kScoreStride]. Meanwhile as many bytes are fetched from `ahead`: a head's keys and values lie in pieces of a few
+// kilobytes, which end before a processor has guessed that more of them will be read.
 template <DType T, int P, int M>
-void score_panels(const Element<T>* keys, int d, const float* query, float* out, const char* ahead) {
-  constexpr int kPer = kKeys / W, N = P * kPer;  // vectors per panel, in all
+void score_panels(const Element<T>* keys, int d, const Factor<T>* query, float* out, const char* ahead) {
+  constexpr int kVectors = kKeys / W, N = P * kVectors;  // vectors per panel, in all
   Vec acc[N][M];
 #pragma GCC unroll 8
   for (int i = 0; i < N; ++i) {
 #pragma GCC unroll 16
     for (int m = 0; m < M; ++m) acc[i][m] = Vec{};
   }
-  constexpr int kBytes = P * kKeys * sizeof(Element<T>);
-  for (int feature = 0; feature < d; ++feature, ahead += kBytes) {
-    for (int i = 0; i < kBytes; i += 64) prefetch_far(ahead + i);
-    Vec k[N];
-#pragma GCC unroll 8
-    for (int i = 0; i < N; ++i) {
-      k[i] = load_as<T>(keys + size_t(i / kPer) * d * kKeys + feature * kKeys + i % kPer * W);
-    }
-    multiply_add(k, query + feature * M, acc);
+  constexpr int kLine = kKeys * kPair<T>, kBytes = P * kLine * sizeof(Element<T>);
+  for (int lane = 0; lane < d / kPair<T>; ++lane, ahead += kBytes) {
+    for (int i = 0; i < kBytes; i += 64) prefetch(ahead + i);
+    const Element<T>* const lines = keys + lane * kLine;
+    const Factor<T>* const factors = query + lane * kFactors<T> * M;
+    multiply_lanes<T>([&](int i) { return lines + size_t(i / kVectors) * d * kKeys + i % kVectors * W * kPair<T>; },
+                      [&](int m, int part) { return factors[part * M + m]; }, acc);
   }
 #pragma GCC unroll 16
   for (int m = 0; m < M; ++m) {
@@ -67,27 +131,28 @@ void score_panels(const Element<T>* keys, int d, const float* query, float* out,
   }
 }
 
-// A run of `panels` panels. The values that belong to them, which follow next, are fetched on the way.
+// A run of `panels` panels. As much is fetched from `ahead` on the way.
 template <DType T, int M>
-void score_run(const Element<T>* keys, int panels, int d, const float* query, float* out, const Element<T>* values) {
+void score_run(const Element<T>* keys, int panels, int d, const Factor<T>* query, float* out, const Element<T>* ahead) {
   constexpr int kMost = kSums / M * W / kKeys;
   constexpr int P = kMost >= 4 ? 4 : kMost >= 2 ? 2 : 1;
   const size_t panel = size_t(d) * kKeys;
   int i = 0;
   for (; i + P <= panels; i += P) {
     score_panels<T, P, M>(keys + i * panel, d, query, out + i * kKeys,
-                          reinterpret_cast<const char*>(values + i * panel));
+                          reinterpret_cast<const char*>(ahead + i * panel));
   }
   for (; i < panels; ++i) {
     score_panels<T, 1, M>(keys + i * panel, d, query, out + i * kKeys,
-                          reinterpret_cast<const char*>(values + i * panel));
+                          reinterpret_cast<const char*>(ahead + i * panel));
   }
 }
 
-// out[m][feature] += sum over keys c < count of weight[m][c] * values[c][feature], N vectors of features.
-// weight [M][kScoreStride]. `step` bytes for each value are fetched from `ahead` meanwhile.
+// out[m][feature] += sum over positions c of weight[m][c] * values[c][feature], N vectors of features. `lines` lines of
+// kPair positions; weight [M][kScoreStride] of their factors. `step` bytes for each line are fetched from `ahead`
+// meanwhile.
 template <DType T, int N, int M>
-void add_values(const Element<T>* values, int stride, int count, const float* weight, float* out, const char* ahead,
+void add_values(const Element<T>* values, int stride, int lines, const Factor<T>* weight, float* out, const char* ahead,
                 int step) {
   Vec acc[N][M];
 #pragma GCC unroll 16
@@ -95,17 +160,12 @@ void add_values(const Element<T>* values, int stride, int count, const float* we
 #pragma GCC unroll 8
     for (int i = 0; i < N; ++i) acc[i][m] = load(out + size_t(m) * stride + i * W);
   }
-  for (int c = 0; c < count; ++c, ahead += step) {
-    for (int i = 0; i < step; i += 64) prefetch_far(ahead + i);
-    Vec v[N];
-#pragma GCC unroll 8
-    for (int i = 0; i < N; ++i) v[i] = load_as<T>(values + size_t(c) * stride + i * W);
-#pragma GCC unroll 16
-    for (int m = 0; m < M; ++m) {
-      const Vec w = splat(weight[m * kScoreStride + c]);
-#pragma GCC unroll 8
-      for (int i = 0; i < N; ++i) acc[i][m] = fma(v[i], w, acc[i][m]);
-    }
+  for (int c = 0; c < lines; ++c, ahead += step) {
+    for (int i = 0; i < step; i += 64) prefetch(ahead + i);
+    const Element<T>* const line = values + size_t(c) * stride * kPair<T>;
+    const Factor<T>* const factors = weight + c * kFactors<T>;
+    multiply_lanes<T>([&](int i) { return line + i * W * kPair<T>; },
+                      [&](int m, int part) { return factors[m * kScoreStride + part]; }, acc);
   }
 #pragma GCC unroll 16
   for (int m = 0; m < M; ++m) {
@@ -114,17 +174,20 @@ void add_values(const Element<T>* values, int stride, int count, const float* we
   }
 }
 
-// All features; rows of values and of out are `stride` apart, which is a multiple of 16.
+// All features; rows of out are `stride` apart, which is a multiple of 16. Each pass over some of them fetches its part
+// of what lies ahead.
 template <DType T, int M>
-void value_run(const Element<T>* values, int stride, int count, const float* weight, float* out, const char* ahead,
+void value_run(const Element<T>* values, int stride, int lines, const Factor<T>* weight, float* out, const char* ahead,
                int step) {
   constexpr int kMost = kSums / M;
   int left = stride / W;
   const auto columns = [&]<int N>(std::integral_constant<int, N>) {
     if constexpr (N <= kMost || N == 1) {
-      for (; left >= N; left -= N, values += N * W, out += N * W) {
-        add_values<T, N, M>(values, stride, count, weight, out, ahead, step);
-        step = 0;  // once for all features
+      for (; left >= N; left -= N, values += N * W * kPair<T>, out += N * W) {
+        const int part = left == N ? step : std::min(step, N * W * kPair<T> * static_cast<int>(sizeof *values));
+        add_values<T, N, M>(values, stride, lines, weight, out, ahead, part);
+        ahead += size_t(part) * lines;
+        step -= part;
       }
     }
   };
@@ -135,9 +198,9 @@ void value_run(const Element<T>* values, int stride, int count, const float* wei
 }
 
 template <DType T>
-using ScoreRun = void (*)(const Element<T>*, int, int, const float*, float*, const Element<T>*);
+using ScoreRun = void (*)(const Element<T>*, int, int, const Factor<T>*, float*, const Element<T>*);
 template <DType T>
-using ValueRun = void (*)(const Element<T>*, int, int, const float*, float*, const char*, int);
+using ValueRun = void (*)(const Element<T>*, int, int, const Factor<T>*, float*, const char*, int);
 
 template <DType T, int... I>
 constexpr std::array<ScoreRun<T>, kMaxQueries> score_runs(std::integer_sequence<int, I...>) {
@@ -204,22 +267,27 @@ struct State {
   float* out;  // [M, v_stride]
 
   explicit State(float* data) : max(data), sum(data + kMaxQueries), out(data + kHead) {}
-  static size_t floats(const KvLayout& l) { return kHead + size_t(kMaxQueries) * l.v_stride; }
+  static size_t floats(const KvLayout& l, int queries) { return kHead + size_t(queries) * l.v_stride; }
   static constexpr int kHead = 32;
 };
 
-// Memory that one thread needs for a task.
+// A few queries and their scores over a split.
 template <DType T>
 class Tile {
  public:
-  Tile(const AttentionArgs& a, const KvLayout& layout, float* scratch)
+  // own: floats() of them; shared: shared_floats(), of all tiles of a thread.
+  Tile(const AttentionArgs& a, const KvLayout& layout, float* own, float* shared)
       : a_(a),
         layout_(layout),
         group_(a.n_heads / layout.n_kv),
-        query_(scratch),
+        query_(own),
         scores_(query_ + layout.d * kMaxQueries),
-        tail_(scores_ + kMaxQueries * kScoreStride) {}
-  static size_t floats(const KvLayout& l) { return size_t(kMaxQueries) * (l.d + 2 * kScoreStride); }
+        tail_(shared),
+        lines_(reinterpret_cast<Element<T>*>(tail_ + kMaxQueries * kScoreStride)) {}
+  static size_t floats(const KvLayout& l) { return size_t(kMaxQueries) * (l.d + kScoreStride); }
+  static size_t shared_floats(const KvLayout& l) {
+    return size_t(kMaxQueries) * kScoreStride + (kPair<T> > 1 ? kMostLines * size_t(l.v_stride) : 0);
+  }
 
   // Queries [begin, end) of a KV head; query i is head i % group of row i / group.
   void set_queries(int kv_head, int begin, int end) {
@@ -228,14 +296,12 @@ class Tile {
     begin_ = begin;
     count_ = end - begin;
     first_ = INT32_MAX;
-    last_ = shared_last_ = 0;
+    last_ = 0;
     for (int m = 0; m < count_; ++m) {
       visible_[m].set(*a_.rows, (begin + m) / group_, a_.window);
       first_ = std::min(first_, visible_[m].first);
       last_ = std::max(last_, visible_[m].last);
-      shared_last_ = std::max(shared_last_, visible_[m].runs[0].pos + visible_[m].runs[0].count);
-      const float* const q = a_.q + row_offset(m);
-      for (int i = 0; i < layout_.d; ++i) query_[i * count_ + m] = q[i] * a_.scale;
+      set_query(m, a_.q + row_offset(m));
     }
   }
 
@@ -243,15 +309,52 @@ class Tile {
   int first_split() const { return first_ / kSplit; }
   int last_split() const { return (last_ - 1) / kSplit; }
 
-  // Keys of one split; sum is 0 for a query that sees none of them.
-  void attend(int split, const State& s) {
-    start_ = split * kSplit;
-    stop_ = start_ + kSplit;
-    score_shared();
+  // Goes to a split.
+  void start(int split) {
+    start_ = all_begin_ = split * kSplit;
+    stop_ = all_end_ = shared_begin_ = start_ + kSplit;
+    shared_end_ = start_;
+    for (int m = 0; m < count_; ++m) {
+      const Run run = shared(m);
+      all_begin_ = std::max(all_begin_, run.pos);
+      all_end_ = std::min(all_end_, run.pos + run.count);
+      if (run.count <= 0) continue;
+      shared_begin_ = std::min(shared_begin_, run.pos);
+      shared_end_ = std::max(shared_end_, run.pos + run.count);
+    }
+    all_begin_ = ceil_div(all_begin_, kPair<T>) * kPair<T>;
+    all_end_ = all_end_ / kPair<T> * kPair<T>;
+    if (all_begin_ >= all_end_) all_begin_ = all_end_ = stop_;
+  }
+  // Blocks of the text whose shared keys any query sees in this split; first > last if there are none.
+  int first_block() const { return shared_begin_ / kKvBlock; }
+  int last_block() const { return (shared_end_ - 1) / kKvBlock; }
+  const Element<T>* keys(int block) const { return data() + layout_.key_panel(kv_head_, blocks_[block], 0); }
+  const Element<T>* values(int block) const { return data() + layout_.value(kv_head_, blocks_[block], 0); }
+
+  // Shared keys of a block: whole panels, as far as any query sees them. As much is fetched from `ahead` meanwhile.
+  void score(int block, const Element<T>* ahead) const {
+    const int begin = std::max(shared_begin_, block * kKvBlock), end = std::min(shared_end_, (block + 1) * kKvBlock);
+    if (begin >= end) return;
+    const int panel = begin / kKeys, panels = ceil_div(end, kKeys) - panel;
+    score_panels_of(panel, panels, scores_ + (panel * kKeys - start_), ahead);
+  }
+
+  // Scores become weights, and values that come before the shared ones of all queries are added. Sums are 0 for a query
+  // that sees nothing of the split.
+  void weigh_first(const State& s) {
     score_scratch();
     for (int m = 0; m < count_; ++m) softmax(m, s);
     std::fill_n(s.out, size_t(count_) * layout_.v_stride, 0.0f);
-    weigh_values(s.out);
+    for (int m = 0; m < count_; ++m) add(m, first(m), std::min(all_begin_, last(m)), s.out);
+  }
+  // Values of a block that all queries see.
+  void weigh(int block, const State& s, const Element<T>* ahead) const {
+    const int begin = std::max(all_begin_, block * kKvBlock), end = std::min(all_end_, (block + 1) * kKvBlock);
+    if (begin < end) weigh_lines(count_, begin, end - begin, weights(0, begin), s.out, ahead);
+  }
+  void weigh_last(const State& s) const {
+    for (int m = 0; m < count_; ++m) add(m, std::max(all_end_, first(m)), last(m), s.out);
   }
 
   void write(const State& s) const {
@@ -268,49 +371,43 @@ class Tile {
     return (size_t(i / group_) * a_.n_heads + kv_head_ * group_ + i % group_) * layout_.d;
   }
   const Element<T>* data() const { return static_cast<const Element<T>*>(a_.kv.data); }
+  const Factor<T>* query() const { return reinterpret_cast<const Factor<T>*>(query_); }
+  // Of a position of the split.
+  const Factor<T>* weights(int m, int pos) const {
+    return reinterpret_cast<const Factor<T>*>(row(m)) + (pos - start_) / kPair<T> * kFactors<T>;
+  }
   Run shared(int m) const { return visible_[m].runs[0].clip(start_, stop_); }
   float* row(int m) const { return scores_ + m * kScoreStride; }
 
-  void score(int panel, int panels, float* out) const {
-    for (const int end = panel + panels; panel < end;) {
-      const int block = blocks_[panel / kBlockPanels], at = panel % kBlockPanels;
-      const int n = std::min(end - panel, kBlockPanels - at);
-      const Element<T>* const keys = data() + layout_.key_panel(kv_head_, block, at);
-      const Element<T>* const values = data() + layout_.value(kv_head_, block, kKeys * at);
-      kScoreRuns<T>[count_ - 1](keys, n, layout_.d, query_, out, values);
-      panel += n;
-      out += n * kKeys;
+  void set_query(int m, const float* q) {
+    for (int i = 0; i < layout_.d; i += kPair<T> / kFactors<T>) {
+      float* const to = query_ + i / (kPair<T> / kFactors<T>)*count_ + m;
+      if constexpr (kDots<T>) {
+        const uint32_t pair = f32_to_bf16(q[i] * a_.scale) | uint32_t{f32_to_bf16(q[i + 1] * a_.scale)} << 16;
+        std::memcpy(to, &pair, sizeof pair);
+      } else {
+        *to = q[i] * a_.scale;
+      }
     }
   }
 
-  // The values at `count` slots, for `queries` queries. The keys that are as far into the next split follow.
-  void weigh(int queries, int slot, int count, const float* weight, float* out) const {
-    for (const int end = slot + count; slot < end;) {
-      const int at = slot % kKvBlock, n = std::min(end - slot, kKvBlock - at);
-      const Element<T>* const values = data() + layout_.value(kv_head_, blocks_[slot / kKvBlock], at);
-      const int next = slot + kSplit, bytes = layout_.d * static_cast<int>(sizeof(Element<T>));
-      const bool more = next < shared_last_;
-      const Element<T>* const keys =
-          more ? data() + layout_.key_panel(kv_head_, blocks_[next / kKvBlock], at / kKeys) : values;
-      kValueRuns<T>[queries - 1](values, layout_.v_stride, n, weight, out, reinterpret_cast<const char*>(keys),
-                                 more ? bytes : 0);
-      slot += n;
-      weight += n;
-    }
+  int first(int m) const { return std::max(visible_[m].first, start_); }
+  int last(int m) const { return std::min(visible_[m].last, stop_); }
+
+  // Panels of one block.
+  void score_panels_of(int panel, int panels, float* out, const Element<T>* ahead) const {
+    const Element<T>* const keys =
+        data() + layout_.key_panel(kv_head_, blocks_[panel / kBlockPanels], panel % kBlockPanels);
+    kScoreRuns<T>[count_ - 1](keys, panels, layout_.d, query(), out, ahead);
   }
 
-  // Whole panels, as far as any query sees the shared keys.
-  void score_shared() {
-    int from = stop_, to = start_;
-    for (int m = 0; m < count_; ++m) {
-      const Run run = shared(m);
-      if (run.count <= 0) continue;
-      from = std::min(from, run.pos);
-      to = std::max(to, run.pos + run.count);
-    }
-    if (from >= to) return;
-    const int panel = from / kKeys, panels = ceil_div(to, kKeys) - panel;
-    score(panel, panels, scores_ + (panel * kKeys - start_));
+  // The values at `count` slots of one block, whole lines, for `queries` queries.
+  void weigh_lines(int queries, int slot, int count, const Factor<T>* weight, float* out,
+                   const Element<T>* ahead) const {
+    const Element<T>* const values = data() + layout_.value(kv_head_, blocks_[slot / kKvBlock], slot % kKvBlock);
+    const int line = ahead ? layout_.v_stride * kPair<T> * static_cast<int>(sizeof *values) : 0;
+    kValueRuns<T>[queries - 1](values, layout_.v_stride, count / kPair<T>, weight, out,
+                               reinterpret_cast<const char*>(ahead), line);
   }
 
   // Scratch rows are scored where they lie, then sorted by position.
@@ -325,8 +422,12 @@ class Tile {
       }
     }
     if (from >= to) return;
-    const int panel = from / kKeys, panels = ceil_div(to, kKeys) - panel;
-    score(panel, panels, tail_);
+    const int panel = from / kKeys;
+    for (int at = panel, end = ceil_div(to, kKeys); at < end;) {
+      const int n = std::min(end - at, kBlockPanels - at % kBlockPanels);
+      score_panels_of(at, n, tail_ + (at - panel) * kKeys, nullptr);
+      at += n;
+    }
     for (int m = 0; m < count_; ++m) {
       for (int r = 1; r < visible_[m].n; ++r) {
         const Run run = visible_[m].runs[r].clip(start_, stop_);
@@ -356,9 +457,7 @@ class Tile {
     const float top = max_lanes(best[0]);
     for (int i = from; i < to; i += kKeys) {
       for (int v = 0; v < kKeys / W; ++v) {
-        const Vec p = exp(load(x + i + v * W) - top);
-        store(x + i + v * W, p);
-        sum[v] += p;
+        sum[v] += store_weights(x, i + v * W, exp(load(x + i + v * W) - top));
       }
     }
     float total = sum_lanes(sum[0]);
@@ -367,38 +466,90 @@ class Tile {
     s.sum[m] = total;
   }
 
-  void add(int m, const Run& run, float* out) const {
-    if (run.count <= 0) return;
-    weigh(1, run.slot, run.count, row(m) + (run.pos - start_), out + size_t(m) * layout_.v_stride);
+  // Weights [i, i + W) of a query, as they are multiplied. They may take less room than the scores before them, which
+  // are done with. Returns their values.
+  static Vec store_weights(float* row, int i, Vec p) {
+#if defined(__AVX512BF16__)
+    if constexpr (kDots<T>) {
+      const __m256bh rounded = _mm512_cvtneps_pbh((__m512)p);
+      std::memcpy(reinterpret_cast<char*>(row) + i * sizeof(uint16_t), &rounded, sizeof rounded);
+      return load_bf16(reinterpret_cast<const uint16_t*>(&rounded));
+    }
+#endif
+    store(row + i, p);
+    return p;
   }
 
-  // The shared keys that all queries see are read once for all; before and after them each query goes alone.
-  void weigh_values(float* out) const {
-    int from = start_, to = stop_;
-    for (int m = 0; m < count_; ++m) {
-      const Run run = shared(m);
-      from = std::max(from, run.pos);
-      to = std::min(to, run.pos + run.count);
-    }
-    if (from >= to) from = to = stop_;
-    for (int m = 0; m < count_; ++m) add(m, shared(m).clip(start_, from), out);
-    if (from < to) weigh(count_, from, to - from, scores_ + (from - start_), out);
-    for (int m = 0; m < count_; ++m) {
-      add(m, shared(m).clip(to, stop_), out);
-      for (int r = 1; r < visible_[m].n; ++r) add(m, visible_[m].runs[r].clip(start_, stop_), out);
+  // The run of a position that query m sees.
+  const Run& run_at(int m, int pos) const {
+    const Run* run = visible_[m].runs.data();
+    while (pos >= run->pos + run->count) ++run;
+    return *run;
+  }
+  int slot_at(int m, int pos) const {
+    const Run& run = run_at(m, pos);
+    return run.slot + pos - run.pos;
+  }
+  // How many of positions [pos, end) lie as lines from `pos` on.
+  int in_place(int m, int pos, int end) const {
+    const Run& run = run_at(m, pos);
+    const int slot = run.slot + pos - run.pos, n = std::min(run.pos + run.count, end) - pos;
+    return pos % kPair<T> == 0 && slot % kPair<T> == 0 ? n / kPair<T> * kPair<T> : 0;
+  }
+
+  // The pair of values that `pos` belongs to, with zeros for what is not among positions [pos, end).
+  void put_together(int m, int pos, int end, Element<T>* line) const {
+    const int even = pos / 2 * 2;
+    std::memset(line, 0, size_t(layout_.v_stride) * 2 * sizeof *line);
+    for (int p = pos; p < std::min(even + 2, end); ++p) {
+      const int slot = slot_at(m, p);
+      const Element<T>* const from =
+          data() + layout_.value(kv_head_, blocks_[slot / kKvBlock], slot % kKvBlock / 2 * 2);
+      for (int i = 0; i < layout_.v_stride; i += W) {
+        const IntVec half = load_bits(from + 2 * i) >> 16 * (slot % 2) & 0xffff;
+        const IntVec both = load_bits(line + 2 * i) | half << 16 * (p - even);
+        std::memcpy(line + 2 * i, &both, sizeof both);
+      }
     }
   }
+
+  // The values of query m alone at positions [pos, end) of the split, all of which it sees.
+  void add(int m, int pos, int end, float* out) const {
+    out += size_t(m) * layout_.v_stride;
+    while (pos < end) {
+      const int run = in_place(m, pos, end);
+      for (int left = run, slot = slot_at(m, pos); left > 0;) {
+        const int n = std::min(left, kKvBlock - slot % kKvBlock);
+        weigh_lines(1, slot, n, weights(m, pos), out, nullptr);
+        pos += n;
+        slot += n;
+        left -= n;
+      }
+      if constexpr (kPair<T> > 1) {
+        const Factor<T>* const weight = weights(m, pos);
+        int lines = 0;
+        for (; pos < end && lines < kMostLines && in_place(m, pos, end) == 0; pos = pos / 2 * 2 + 2) {
+          put_together(m, pos, end, lines_ + size_t(lines++) * layout_.v_stride * 2);
+        }
+        if (lines > 0) kValueRuns<T>[0](lines_, layout_.v_stride, lines, weight, out, nullptr, 0);
+      }
+    }
+  }
+
+  static constexpr int kMostLines = 34;  // that are put together at a time: a tree's rows are at most 64 deep
 
   const AttentionArgs& a_;
   const KvLayout& layout_;
   const int group_;
   float *const query_, *const scores_, *const tail_;  // [d, M]; by position, by scratch slot [M, kScoreStride]
+  Element<T>* const lines_;                           // [kMostLines, v_stride, 2] of pairs
   const int32_t* blocks_ = nullptr;
   std::array<Visible, kMaxQueries> visible_;
   int kv_head_ = 0, begin_ = 0, count_ = 0;
-  int first_ = 0, last_ = 0;  // positions that any query sees
-  int shared_last_ = 0;       // of shared keys
-  int start_ = 0, stop_ = 0;  // positions of the split
+  int first_ = 0, last_ = 0;               // positions that any query sees
+  int start_ = 0, stop_ = 0;               // positions of the split
+  int shared_begin_ = 0, shared_end_ = 0;  // of its shared ones, those that any query sees
+  int all_begin_ = 0, all_end_ = 0;        // that all see, whole lines
 };
 
 // into = into, then the keys of `s`.
@@ -425,104 +576,190 @@ struct Queries {
   int begin, end;
 };
 
+// Neighbouring rows of one sequence, and the splits that any of them needs.
+struct Text {
+  int tile, tiles;  // the first one, of all; how many of each KV head
+  int first_split, splits;
+  int unit;  // the first one: a unit is a tile of a head over a split, in the order of splits, heads, tiles
+};
+
 struct Shape {
-  const Queries* tile;      // [tiles] of a KV head, each of one sequence
-  int tiles, tasks;         // tasks: tiles of all KV heads
-  int first_split, splits;  // that any row needs
+  const Queries* tile;
+  const Text* text;
+  int heads, tiles = 0, texts = 0, units = 0, most_tiles = 0;
+  int most = 0;  // queries of a tile
 };
 
 Shape shape_of(Ctx& ctx, const AttentionArgs& a) {
   const Rows& rows = *a.rows;
   const int group = a.n_heads / a.kv.shape.n_kv;
   Queries* const tile = ctx.scratch.take<Queries>(size_t(rows.n) * ceil_div(group, kMaxQueries));
-  Shape s{};
-  s.tile = tile;
-  int first = INT32_MAX, last = 0;
+  Text* const text = ctx.scratch.take<Text>(rows.n);
+  Shape s{.tile = tile, .text = text, .heads = a.kv.shape.n_kv};
   for (int row = 0, end = 0; row < rows.n; row = end) {
+    int first = INT32_MAX, last = 0;
     while (end < rows.n && &rows.view(end) == &rows.view(row)) {
       first = std::min(first, a.window > 0 ? std::max(0, rows.pos[end] + 1 - a.window) : 0);
       last = std::max(last, rows.pos[end++]);
     }
     const int queries = (end - row) * group, n = ceil_div(queries, kMaxQueries);
     const auto at = [&](int i) { return row * group + static_cast<int>(int64_t{queries} * i / n); };
-    for (int i = 0; i < n; ++i) tile[s.tiles++] = {at(i), at(i + 1)};
+    text[s.texts++] = {s.tiles, n, first / kSplit, last / kSplit - first / kSplit + 1, s.units};
+    for (int i = 0; i < n; ++i) {
+      tile[s.tiles++] = {at(i), at(i + 1)};
+      s.most = std::max(s.most, at(i + 1) - at(i));
+    }
+    s.units += s.heads * n * text[s.texts - 1].splits;
+    s.most_tiles = std::max(s.most_tiles, n);
   }
-  s.tasks = s.tiles * a.kv.shape.n_kv;
-  s.first_split = first / kSplit;
-  s.splits = last / kSplit - s.first_split + 1;
   return s;
 }
 
-template <DType T>
-void load_task(Tile<T>& tile, const Shape& s, int task) {
-  const Queries q = s.tile[task % s.tiles];
-  tile.set_queries(task / s.tiles, q.begin, q.end);
-}
+constexpr int kTogether = 16;  // tiles that a thread takes through a split side by side
 
-// Every task goes through its splits.
+// The tiles of a thread, and where their states are.
+template <DType T>
+class Together {
+ public:
+  Together(const AttentionArgs& a, const KvLayout& layout, const Shape& s, Tile<T>* tiles, float* memory)
+      : shape_(s), layout_(layout), tiles_(tiles) {
+    float* const own = memory + Tile<T>::shared_floats(layout);
+    for (int i = 0; i < kTogether; ++i) new (tiles + i) Tile<T>(a, layout, own + i * Tile<T>::floats(layout), memory);
+  }
+  static size_t floats(const KvLayout& l) { return Tile<T>::shared_floats(l) + kTogether * Tile<T>::floats(l); }
+  static Tile<T>* take(Ctx& ctx) { return ctx.scratch.take<Tile<T>>(size_t(ctx.pool.size()) * kTogether); }
+
+  Tile<T>& operator[](int i) { return tiles_[i]; }
+  size_t state_floats() const { return State::floats(layout_, shape_.most); }
+
+  // Tiles [first, first + n) of a text, counted through its heads.
+  void load(const Text& text, int first, int n) {
+    if (text_ == &text && first_ == first && n_ == n) return;
+    text_ = &text;
+    first_ = first;
+    n_ = n;
+    for (int i = 0; i < n; ++i) {
+      const Queries q = shape_.tile[text.tile + (first + i) % text.tiles];
+      tiles_[i].set_queries((first + i) / text.tiles, q.begin, q.end);
+    }
+  }
+
+  // A split's keys and values, in the order of memory. states: of each tile, one after another.
+  void attend(int split, float* states) {
+    const auto state = [&](int i) { return State(states + i * state_floats()); };
+    int begin = INT32_MAX, end = 0;  // blocks
+    for (int i = 0; i < n_; ++i) {
+      tiles_[i].start(split);
+      begin = std::min(begin, tiles_[i].first_block());
+      end = std::max(end, tiles_[i].last_block() + 1);
+    }
+    for (int b = begin; b < end; ++b) {
+      for (int i = 0; i < n_; ++i) {
+        tiles_[i].score(b, i + 1 < n_    ? tiles_[i + 1].keys(b)
+                           : b + 1 < end ? tiles_[0].keys(b + 1)
+                                         : tiles_[0].values(begin));
+      }
+    }
+    for (int i = 0; i < n_; ++i) tiles_[i].weigh_first(state(i));
+    for (int b = begin; b < end; ++b) {
+      for (int i = 0; i < n_; ++i) {
+        tiles_[i].weigh(b, state(i),
+                        i + 1 < n_    ? tiles_[i + 1].values(b)
+                        : b + 1 < end ? tiles_[0].values(b + 1)
+                                      : nullptr);
+      }
+    }
+    for (int i = 0; i < n_; ++i) tiles_[i].weigh_last(state(i));
+  }
+
+ private:
+  const Shape& shape_;
+  const KvLayout& layout_;
+  Tile<T>* const tiles_;
+  const Text* text_ = nullptr;
+  int first_ = 0, n_ = 0;
+};
+
+// A task is some tiles of a KV head, which go through all of their splits.
 template <DType T>
 void run_whole(Ctx& ctx, const AttentionArgs& a, const Shape& s) {
   const KvLayout layout(a.kv.shape);
-  const size_t state = State::floats(layout), floats = Tile<T>::floats(layout) + 2 * state;
+  const size_t state = State::floats(layout, s.most), floats = Together<T>::floats(layout) + 2 * kTogether * state;
   float* const scratch = ctx.scratch.take<float>(ctx.pool.size() * floats);
-  Tasks tasks(s.tasks);
+  Tile<T>* const tiles = Together<T>::take(ctx);
+  const int chunks = ceil_div(s.most_tiles, kTogether);  // of a head of a text
+  Tasks tasks(s.texts * s.heads * chunks);
   ctx.pool.run([&](int thread) {
-    float* const mine = scratch + thread * floats;
-    Tile<T> tile(a, layout, mine + 2 * state);
+    float *const totals = scratch + thread * floats, *const parts = totals + kTogether * state;
+    Together<T> together(a, layout, s, tiles + thread * kTogether, parts + kTogether * state);
     for (int task, end; tasks.next(task, end);) {
-      load_task(tile, s, s.tasks - 1 - task);  // the last rows see most: the long tasks come first
-      const State total(mine), part(mine + state);
-      tile.attend(tile.first_split(), total);
-      for (int split = tile.first_split() + 1; split <= tile.last_split(); ++split) {
-        tile.attend(split, part);
-        merge(total, part, tile.count(), layout.v_stride);
+      const int at = s.texts * s.heads * chunks - 1 - task;  // the last rows see most: the long tasks come first
+      const Text& text = s.text[at / chunks / s.heads];
+      const auto cut = [&](int chunk) { return static_cast<int>(int64_t{text.tiles} * chunk / chunks); };
+      const int head = at / chunks % s.heads, first = cut(at % chunks), n = cut(at % chunks + 1) - first;
+      if (n == 0) continue;
+      together.load(text, head * text.tiles + first, n);
+      for (int split = text.first_split; split < text.first_split + text.splits; ++split) {
+        const bool fresh = split == text.first_split;
+        together.attend(split, fresh ? totals : parts);
+        for (int i = 0; !fresh && i < n; ++i) {
+          merge(State(totals + i * state), State(parts + i * state), together[i].count(), layout.v_stride);
+        }
       }
-      tile.write(total);
+      for (int i = 0; i < n; ++i) together[i].write(State(totals + i * state));
     }
   });
 }
 
-// A split of a tile is a task; then the tiles' states are merged. Tiles of a KV head go through a split one after the
-// other, while its keys and values are near.
+// Threads share the units of all texts; then the states of each tile are merged.
 template <DType T>
-void run_split(Ctx& ctx, const AttentionArgs& a, const Shape& s) {
+void run_spread(Ctx& ctx, const AttentionArgs& a, const Shape& s) {
   const KvLayout layout(a.kv.shape);
-  const size_t state = State::floats(layout), floats = Tile<T>::floats(layout);
-  float* const states = ctx.scratch.take<float>(size_t(s.tasks) * s.splits * state);  // [tasks, splits]
+  const size_t state = State::floats(layout, s.most), floats = Together<T>::floats(layout);
+  float* const states = ctx.scratch.take<float>(s.units * state);
   float* const scratch = ctx.scratch.take<float>(ctx.pool.size() * floats);
-  const auto state_at = [&](int task, int split) {
-    return State(states + (size_t(task) * s.splits + split - s.first_split) * state);
-  };
-  Runs parts(s.tasks * s.splits, ctx.pool.size());
-  Tasks tasks(s.tasks);
+  Tile<T>* const tiles = Together<T>::take(ctx);
+  Runs units(s.units, ctx.pool.size());
+  Tasks tasks(s.tiles * s.heads);
   ctx.pool.run([&](int thread) {
-    Tile<T> tile(a, layout, scratch + thread * floats);
-    for (int begin, end; parts.next(begin, end);) {
-      for (int i = begin; i < end; ++i) {
-        const int head = i / s.tiles / s.splits, task = head * s.tiles + i % s.tiles;
-        if (i == begin || s.tiles > 1 || i % s.splits == 0) load_task(tile, s, task);
-        const int split = s.first_split + i / s.tiles % s.splits;
-        if (split < tile.first_split() || split > tile.last_split()) continue;
-        tile.attend(split, state_at(task, split));
+    Together<T> together(a, layout, s, tiles + thread * kTogether, scratch + thread * floats);
+    for (int unit, end; units.next(unit, end);) {
+      while (unit < end) {
+        const Text& text = *std::prev(
+            std::upper_bound(s.text, s.text + s.texts, unit, [](int u, const Text& t) { return u < t.unit; }));
+        const int wide = s.heads * text.tiles, at = unit - text.unit, first = at % wide;
+        const int n = std::min({end - unit, wide - first, kTogether});
+        together.load(text, first, n);
+        together.attend(text.first_split + at / wide, states + unit * state);
+        for (int i = 0; text.splits == 1 && i < n; ++i) together[i].write(State(states + (unit + i) * state));
+        unit += n;
       }
     }
+    if (s.units == s.tiles * s.heads) return;
     ctx.pool.barrier();
     for (int task, end; tasks.next(task, end);) {
-      load_task(tile, s, task);
-      const State total = state_at(task, tile.first_split());
-      for (int split = tile.first_split() + 1; split <= tile.last_split(); ++split) {
-        merge(total, state_at(task, split), tile.count(), layout.v_stride);
+      const int tile = task / s.heads, head = task % s.heads;
+      const Text& text =
+          *std::prev(std::upper_bound(s.text, s.text + s.texts, tile, [](int i, const Text& t) { return i < t.tile; }));
+      if (text.splits == 1) continue;
+      const int at = head * text.tiles + tile - text.tile, wide = s.heads * text.tiles;
+      together.load(text, at, 1);
+      const auto part = [&](int split) { return State(states + (text.unit + split * wide + at) * state); };
+      for (int split = 1; split < text.splits; ++split) {
+        merge(part(0), part(split), together[0].count(), layout.v_stride);
       }
-      tile.write(total);
+      together[0].write(part(0));
     }
   });
 }
 
 template <DType T>
 void run(Ctx& ctx, const AttentionArgs& a) {
+  constexpr int kFewTiles = 64;  // whose states fit in a cache beside what is read
   const Shape s = shape_of(ctx, a);
-  const bool spread = ctx.pool.size() > 1 && s.splits > 1 && s.tasks < 4 * ctx.pool.size();
-  spread ? run_split<T>(ctx, a, s) : run_whole<T>(ctx, a, s);
+  const int tasks = s.texts * s.heads * ceil_div(s.most_tiles, kTogether);
+  const bool spread = s.tiles * s.heads <= kFewTiles || tasks < 4 * ctx.pool.size();
+  spread ? run_spread<T>(ctx, a, s) : run_whole<T>(ctx, a, s);
 }
 
 }  // namespace

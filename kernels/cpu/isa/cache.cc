@@ -15,8 +15,8 @@ void move(const KvLayer& kv, int from, int to) {
     Element* const k_to = data + layout.key(head, to / kKvBlock, to % kKvBlock);
     Element* const v_to = data + layout.value(head, to / kKvBlock, to % kKvBlock);
     for (int i = 0; i < layout.d; ++i) {
-      k_to[i * kKeys] = k[i * kKeys];
-      v_to[i] = v[i];
+      k_to[layout.key_feature(i)] = k[layout.key_feature(i)];
+      v_to[layout.value_feature(i)] = v[layout.value_feature(i)];
     }
   }
 }
@@ -32,8 +32,8 @@ void read(const ReadArgs& a, Convert&& convert) {
     for (int head = 0; head < layout.n_kv; ++head, out += 2 * d) {
       const Element* const k = data + layout.key(head, block, place);
       const Element* const v = data + layout.value(head, block, place);
-      for (int j = 0; j < d; ++j) out[j] = convert(k[j * kKeys]);
-      for (int j = 0; j < d; ++j) out[d + j] = convert(v[j]);
+      for (int j = 0; j < d; ++j) out[j] = convert(k[layout.key_feature(j)]);
+      for (int j = 0; j < d; ++j) out[d + j] = convert(v[layout.value_feature(j)]);
     }
   }
 }
@@ -49,8 +49,8 @@ void write(const WriteArgs& a, Convert&& convert) {
     for (int head = 0; head < layout.n_kv; ++head, in += 2 * d) {
       Element* const k = data + layout.key(head, block, place);
       Element* const v = data + layout.value(head, block, place);
-      for (int j = 0; j < d; ++j) k[j * kKeys] = convert(in[j]);
-      for (int j = 0; j < d; ++j) v[j] = convert(in[d + j]);
+      for (int j = 0; j < d; ++j) k[layout.key_feature(j)] = convert(in[j]);
+      for (int j = 0; j < d; ++j) v[layout.value_feature(j)] = convert(in[d + j]);
     }
   }
 }

@@ -14,19 +14,16 @@ void rotate(float* x, const float* cos, const float* sin, int half) {
   }
 }
 
-template <class Element, class Convert>
-void scatter(const float* x, int d, void* data, size_t at, int stride, Convert&& convert) {
-  Element* const out = static_cast<Element*>(data) + at;
-  for (int i = 0; i < d; ++i) out[size_t(i) * stride] = convert(x[i]);
-}
-
-// Stores x [d] from element `at` on, `stride` apart.
-void store_cache(const KvLayer& kv, const float* x, size_t at, int stride) {
-  const int d = kv.shape.d;
+// Stores x [d] from element `at` on, feature i at offset(i) from there.
+template <class Offset>
+void store_cache(const KvLayer& kv, const float* x, size_t at, Offset&& offset) {
+  const auto scatter = [&]<class Element>(Element* data, auto&& convert) {
+    for (int i = 0; i < kv.shape.d; ++i) data[at + offset(i)] = convert(x[i]);
+  };
   switch (kv.shape.dtype) {
-    case DType::F32: return scatter<float>(x, d, kv.data, at, stride, [](float f) { return f; });
-    case DType::BF16: return scatter<uint16_t>(x, d, kv.data, at, stride, f32_to_bf16);
-    default: return scatter<uint16_t>(x, d, kv.data, at, stride, f32_to_f16);
+    case DType::F32: return scatter(static_cast<float*>(kv.data), [](float f) { return f; });
+    case DType::BF16: return scatter(static_cast<uint16_t*>(kv.data), f32_to_bf16);
+    default: return scatter(static_cast<uint16_t*>(kv.data), f32_to_f16);
   }
 }
 
@@ -39,7 +36,9 @@ void finish_row(const QkvArgs& a, const KvLayout& layout, int head, int row, flo
   const int d = layout.d, kv_head = head - a.n_heads, v_head = kv_head - layout.n_kv;
   const Rows& rows = *a.rows;
   const int slot = rows.slot[row], block = rows.view(row).blocks[slot / kKvBlock], place = slot % kKvBlock;
-  if (v_head >= 0) return store_cache(a.kv, x, layout.value(v_head, block, place), 1);
+  if (v_head >= 0) {
+    return store_cache(a.kv, x, layout.value(v_head, block, place), [&](int i) { return layout.value_feature(i); });
+  }
   const float* const norm = kv_head < 0 ? a.q_norm : a.k_norm;
   const int rope = kv_head < 0 ? a.query_rope : a.rope;
   if (norm && a.norm_over == QkNorm::Heads) normalise(x, norm, d, a.eps, x);
@@ -48,7 +47,9 @@ void finish_row(const QkvArgs& a, const KvLayout& layout, int head, int row, flo
     rotate(x, rows.cos + at, rows.sin + at, d / 2);
   }
   if (norm && a.norm_over == QkNorm::RotatedHeads) normalise(x, norm, d, a.eps, x);
-  if (kv_head >= 0) return store_cache(a.kv, x, layout.key(kv_head, block, place), kKeys);
+  if (kv_head >= 0) {
+    return store_cache(a.kv, x, layout.key(kv_head, block, place), [&](int i) { return layout.key_feature(i); });
+  }
   std::copy_n(x, d, a.q + (size_t(row) * a.n_heads + head) * d);
 }
 
