@@ -325,9 +325,15 @@ void reach(double positions, Config& c) {
   c.max_position = std::max(c.max_position, static_cast<int>(most));
 }
 
+// The context that the model was made for, before it was stretched. As in transformers, the field at the top is the one
+// that counts.
+int original_of(const Fields& in, const Fields& top, const Config& c) {
+  return top.find(kOriginal) ? top.count(kOriginal) : in.count(kOriginal, c.max_position);
+}
+
 // YaRN (arXiv 2309.00071), with the defaults of transformers' modeling_rope_utils.py.
-void read_yarn(const Fields& in, Rope& rope, Config& c) {
-  rope.original_max_position = in.count(kOriginal, c.max_position);
+void read_yarn(const Fields& in, const Fields& top, Rope& rope, Config& c) {
+  rope.original_max_position = original_of(in, top, c);
   rope.beta_fast = in.positive("beta_fast", 32);
   rope.beta_slow = in.positive("beta_slow", 1);
   rope.truncate = in.flag("truncate", true);
@@ -336,13 +342,14 @@ void read_yarn(const Fields& in, Rope& rope, Config& c) {
       apart ? yarn_scale(rope.factor, in.positive("mscale")) / yarn_scale(rope.factor, in.positive("mscale_all_dim"))
             : yarn_scale(rope.factor, 1);
   rope.scale = in.positive("attention_factor", usual);
-  if (in.find(kOriginal)) reach(rope.factor * rope.original_max_position, c);
+  if (top.find(kOriginal) || in.find(kOriginal)) reach(rope.factor * rope.original_max_position, c);
 }
 
 // LongRoPE (arXiv 2402.13753), with the defaults of transformers' modeling_rope_utils.py.
 void read_long(const Fields& in, const Fields& top, Rope& rope, const Config& c) {
-  rope.original_max_position = in.find(kOriginal) ? in.count(kOriginal) : top.count(kOriginal, c.max_position);
-  if (rope.original_max_position < 2) wrong(in.name(kOriginal), in.find(kOriginal), "at least 2");
+  rope.original_max_position = original_of(in, top, c);
+  const Fields& its = top.find(kOriginal) ? top : in;
+  if (rope.original_max_position < 2) wrong(its.name(kOriginal), its.find(kOriginal), "at least 2");
   rope.divisors = in.positives("short_factor", rope.size / 2);
   rope.long_divisors = in.positives("long_factor", rope.size / 2);
   for (const char* field : {"short_mscale", "long_mscale"}) {
@@ -376,7 +383,7 @@ void read_llama3(const Fields& in, const Fields& top, Rope& rope, const Config& 
   if (rope.high_freq_factor <= rope.low_freq_factor) {
     wrong(in.name("high_freq_factor"), in.find("high_freq_factor"), "more than low_freq_factor");
   }
-  rope.original_max_position = top.find(kOriginal) ? top.count(kOriginal) : in.count(kOriginal, c.max_position);
+  rope.original_max_position = original_of(in, top, c);
 }
 
 // A table by the fields of one object, or by those at the top.
@@ -411,7 +418,7 @@ Rope rope_of(const Fields& in, const Fields& top, double theta, const Family& fa
   } else if (type == "yarn") {
     rope.type = Rope::Type::Yarn;
     rope.factor = in.positive("factor");
-    read_yarn(in, rope, c);
+    read_yarn(in, top, rope, c);
   } else if (type != "default") {
     unsupported(in.name(type_key), *value, kRopeTypes);
   }
