@@ -319,6 +319,12 @@ class AcceptanceRates:
 
 def forecast(rates: AcceptanceRates, draft: float, rows: Sequence[float], pace: float = 1.0) -> tuple[float, float]: ...
 
+class SavedBlock:
+    """csrc/text/saved_block.h: K and V of a block of tokens, read from a file."""
+
+    TOKENS: int  # of a block
+    IDENTITY: int  # bytes of what tells models and builds apart
+
 class Engine:
     """csrc/engine/engine.h, for any number of threads: each waits in step(), and one of them steps."""
 
@@ -357,6 +363,15 @@ class Engine:
     # Gives memory of K and V that no text holds back to the system; prefixes of ended texts stay in `share` of the
     # blocks. Nothing on a GPU.
     def give_back(self, share: float = 0.0) -> None: ...
+    # Blocks of prompts as files. Tokens: whole blocks, of which the last one is meant. stretches(): what texts that end
+    # before a position take for `stretched`.
+    def stretches(self, end: int) -> bool: ...
+    def model_digest(self) -> int: ...
+    def saved_bytes(self, blocks: int) -> int: ...
+    def cached_blocks(self, tokens: np.ndarray, stretched: bool) -> int: ...
+    def save_block(self, tokens: np.ndarray, stretched: bool, identity: bytes) -> bytes: ...  # empty: not cached
+    def read_block(self, file: bytes, tokens: np.ndarray, stretched: bool, identity: bytes) -> SavedBlock: ...
+    def load_blocks(self, blocks: Sequence[SavedBlock]) -> int: ...  # how many there was memory for
     last: dict[str, Any]  # of the last round
     # Since the engine was made. Texts: submitted, stopped, full (at max_new_tokens or the context), cancelled, failed;
     # preempted, queued_seconds; tokens of prompts that were looked up and found: prefix_queries, prefix_hits.

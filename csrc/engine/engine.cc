@@ -126,6 +126,28 @@ void Engine::forget_texts() {
 
 void Engine::give_back(double share) { w_.give_back(static_cast<int>(share * w_.pool.blocks())); }
 
+int Engine::cached_blocks(std::span<const int32_t> tokens, bool stretched) {
+  return swiftk::cached_blocks(w_.pool, tokens, stretched);
+}
+
+std::vector<char> Engine::save_block(std::span<const int32_t> tokens, bool stretched, std::string_view identity) {
+  return swiftk::save_block(w_, tokens, stretched, identity);
+}
+
+SavedBlock Engine::read_block(std::span<const char> file, std::span<const int32_t> tokens, bool stretched,
+                              std::string_view identity) const {
+  return swiftk::read_block(w_, file, tokens, stretched, identity);
+}
+
+int Engine::load_blocks(std::span<const SavedBlock* const> blocks) {
+  int n = 0;
+  for (const SavedBlock* const block : blocks) {
+    if (!load_block(w_, *block)) break;
+    ++n;
+  }
+  return n;
+}
+
 bool Engine::idle() const {
   const std::lock_guard lock(orders_);
   return alive_ == 0;

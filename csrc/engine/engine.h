@@ -3,6 +3,7 @@
 //
 // step() is one caller's at a time; submit(), cancel() and propose() may be called from any thread meanwhile.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <map>
@@ -10,12 +11,15 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "engine/modelled_clock.h"
 #include "engine/prompt_rows.h"
 #include "engine/round.h"
 #include "engine/text.h"
+#include "model/digest.h"
+#include "text/saved_block.h"
 #include "text/workspace.h"
 
 namespace swiftk {
@@ -53,6 +57,18 @@ class Engine {
   // Gives memory of K and V that no text holds back to the system, but `share` of all blocks, in which prefixes of
   // texts that have ended stay. Each round that leaves nothing under way does so for a half. Between steps, too.
   void give_back(double share);
+
+  // Blocks of prefixes as files (text/saved_block.h), between steps. stretched: whether texts that end before a
+  // position, prompt included, have stretched rotary tables.
+  bool stretches(int64_t end) const { return std::min<int64_t>(end, context_) > stretched_after(w_.model->config); }
+  int cached_blocks(std::span<const int32_t> tokens, bool stretched);
+  std::vector<char> save_block(std::span<const int32_t> tokens, bool stretched, std::string_view identity);
+  int load_blocks(std::span<const SavedBlock* const>);  // as far as there is memory; returns how many
+  uint64_t model_digest() { return digest_of(*w_.model, w_.executor.ctx()); }
+  // From any thread.
+  SavedBlock read_block(std::span<const char> file, std::span<const int32_t> tokens, bool stretched,
+                        std::string_view identity) const;
+  size_t saved_bytes(int blocks) const { return swiftk::saved_bytes(w_.pool, blocks); }
 
   // Between steps, of a text under way; one that has ended, or that is not cached just now, is passed over.
   // Another plan, and rule where it is ruled, from the next round on.

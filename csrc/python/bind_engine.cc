@@ -239,6 +239,37 @@ py::tuple score_exits(const SharedEngine& self, uint64_t id, const std::vector<i
   return scored(self, [&](Engine& e) { return e.score_exits(id, exits, window, end); }, exits.size());
 }
 
+// The bytes of an object of Python, which outlives the call.
+std::string_view view_of(const py::bytes& bytes) { return bytes; }
+
+std::span<const int32_t> span_of(const Tokens& t) { return {t.data(), static_cast<size_t>(t.size())}; }
+
+int blocks_in_memory(const SharedEngine& self, const Tokens& tokens, bool stretched) {
+  const std::span<const int32_t> its = span_of(tokens);
+  return self.between([&](Engine& e) { return e.cached_blocks(its, stretched); });
+}
+
+py::bytes file_of_block(const SharedEngine& self, const Tokens& tokens, bool stretched, const py::bytes& identity) {
+  const std::span<const int32_t> its = span_of(tokens);
+  const std::string_view whose = view_of(identity);
+  const std::vector<char> file = self.between([&](Engine& e) { return e.save_block(its, stretched, whose); });
+  return {file.data(), file.size()};
+}
+
+std::unique_ptr<SavedBlock> block_of_file(const SharedEngine& self, const py::bytes& file, const Tokens& tokens,
+                                          bool stretched, const py::bytes& identity) {
+  const std::span<const int32_t> its = span_of(tokens);
+  const std::string_view all = view_of(file), whose = view_of(identity);
+  const py::gil_scoped_release release;
+  return std::make_unique<SavedBlock>(self->read_block({all.data(), all.size()}, its, stretched, whose));
+}
+
+int load_blocks(const SharedEngine& self, const std::vector<const SavedBlock*>& blocks) {
+  int n = 0;
+  self.tidy([&](Engine& e) { n = e.load_blocks(blocks); });
+  return n;
+}
+
 // The set that drafted, or None.
 std::optional<DraftSpec> plan_of(const Turn& t) { return t.plan ? std::optional(t.plan->skip) : std::nullopt; }
 
@@ -251,8 +282,8 @@ py::list tree_of(const Turn& t) {
   return out;
 }
 
-// A skip set in a file: (attn, mlp, exit_layer, weights), whether it is trimmed, and its window, which older files leave
-// out.
+// A skip set in a file: (attn, mlp, exit_layer, weights), whether it is trimmed, and its window, which older files
+// leave out.
 using Card = std::tuple<std::vector<int>, std::vector<int>, int, std::vector<std::string>, bool, int>;
 
 DraftSpec set_of(const py::handle& saved) {
@@ -272,9 +303,9 @@ py::dict reported(const PlannerState& state) {
   py::list plans;
   for (const PlanState& s : state.plans) {
     const DraftSpec& set = s.skip;
-    plans.append(py::dict("skip"_a = Card(set.attn, set.mlp, set.exit_layer, names_of_weights(set), set.trimmed,
-                                        set.window),
-                          "price"_a = s.price, "counts"_a = s.counts));
+    plans.append(
+        py::dict("skip"_a = Card(set.attn, set.mlp, set.exit_layer, names_of_weights(set), set.trimmed, set.window),
+                 "price"_a = s.price, "counts"_a = s.counts));
   }
   return py::dict("plans"_a = plans, "rows"_a = state.rows);
 }
@@ -329,6 +360,9 @@ void bind_engine(py::module_& m) {
       .def_property_readonly("tree", &tree_of)
       .def_property_readonly("error", &error_of)
       .def_property_readonly("finish", [](const Turn& t) { return name_of(t.finish); });
+  py::class_<SavedBlock> saved(m, "SavedBlock");
+  saved.attr("TOKENS") = kKvBlock;
+  saved.attr("IDENTITY") = kIdentity;
   py::class_<SharedEngine>(m, "Engine")
       .def(py::init<const std::shared_ptr<Model>&, int, int, size_t, int, bool>(), "model"_a, "context"_a = 0,
            "sequences"_a = 16, "kv_memory"_a = 0, "threads"_a = 0, "poison"_a = false)
@@ -404,6 +438,16 @@ void bind_engine(py::module_& m) {
           "give_back",
           [](const SharedEngine& self, double share) { self.tidy([&](Engine& e) { e.give_back(share); }); },
           "share"_a = 0.0)
+      .def(
+          "stretches", [](const SharedEngine& self, int64_t end) { return self->stretches(end); }, "end"_a)
+      .def(
+          "saved_bytes", [](const SharedEngine& self, int blocks) { return self->saved_bytes(blocks); }, "blocks"_a)
+      .def("model_digest",
+           [](const SharedEngine& self) { return self.between([](Engine& e) { return e.model_digest(); }); })
+      .def("cached_blocks", &blocks_in_memory, "tokens"_a, "stretched"_a)
+      .def("save_block", &file_of_block, "tokens"_a, "stretched"_a, "identity"_a)
+      .def("read_block", &block_of_file, "file"_a, "tokens"_a, "stretched"_a, "identity"_a)
+      .def("load_blocks", &load_blocks, "blocks"_a)
       .def("state",
            [](const SharedEngine& self) {
              return reported(self.between([](Engine& e) { return e.planner().state(); }));

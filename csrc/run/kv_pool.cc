@@ -221,6 +221,20 @@ void KvPool::download_rows(Ctx& ctx, std::span<const int32_t> slots, float* out)
   ops_->download(ctx, out, rows.as<void>(), rows.bytes());
 }
 
+std::vector<std::span<char>> KvPool::parts(std::span<const int32_t> blocks) const {
+  std::vector<std::span<char>> found;
+  const size_t plane = ops_->kv_bytes(shape_) / ops_->kv_planes, part = plane / shape_.blocks;
+  for (int at = 0; at < n_layers_ * ops_->kv_planes; ++at) {
+    char* const first = layers_.as<char>() + at / ops_->kv_planes * layer_bytes_ + at % ops_->kv_planes * plane;
+    for (const int32_t b : blocks) found.emplace_back(first + b * part, part);
+  }
+  const size_t features = sizeof(float) * kKvBlock * features_;
+  for (const int32_t b : blocks) {
+    if (features > 0) found.emplace_back(reinterpret_cast<char*>(features_at(b * kKvBlock)), features);
+  }
+  return found;
+}
+
 void KvPool::poison(Ctx& ctx) {
   poisoned_ = true;
   ops_->fill(ctx, layers_.as<void>(), 0xff, layers_.bytes());

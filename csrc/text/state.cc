@@ -6,6 +6,8 @@
 #include <span>
 #include <string>
 
+#include "base/checksum.h"
+
 namespace swiftk {
 namespace {
 
@@ -42,34 +44,8 @@ Header header_of(const Workspace& w, const Sequence& s) {
   return h;
 }
 
-uint64_t checksum_of(std::span<const char> bytes) {
-  uint64_t sum = 0xcbf29ce484222325u;
-  size_t i = 0;
-  for (; i + 8 <= bytes.size(); i += 8) {
-    uint64_t word;
-    std::memcpy(&word, bytes.data() + i, 8);
-    sum = (sum ^ word) * 0x9E3779B97F4A7C15u;
-    sum ^= sum >> 29;
-  }
-  for (; i < bytes.size(); ++i) sum = (sum ^ static_cast<unsigned char>(bytes[i])) * 0x100000001b3u;
-  return sum;
-}
-
-// Calls f(a block's part in the cache, its bytes), for each layer, plane and block of the text, in one order.
-template <class F>
-void for_each_part(const Workspace& w, const Sequence& s, int blocks, F f) {
-  const Ops& ops = *w.model->ops;
-  for (int layer = 0; layer < w.model->config.L; ++layer) {
-    const KvLayer kv = w.pool.layer(layer);
-    const size_t plane = ops.kv_bytes(kv.shape) / ops.kv_planes, part = plane / kv.shape.blocks;
-    for (int p = 0; p < ops.kv_planes; ++p) {
-      for (int b = 0; b < blocks; ++b) f(static_cast<char*>(kv.data) + p * plane + s.blocks[b] * part, part);
-    }
-  }
-  const size_t features = sizeof(float) * kKvBlock * w.pool.features();
-  for (int b = 0; features > 0 && b < blocks; ++b) {
-    f(reinterpret_cast<char*>(w.pool.features_at(s.blocks[b] * kKvBlock)), features);
-  }
+std::vector<std::span<char>> parts_of(const Workspace& w, const Sequence& s, int blocks) {
+  return w.pool.parts(std::span(s.blocks).first(blocks));
 }
 
 void want(bool ok, const std::string& what) {
@@ -83,10 +59,10 @@ std::vector<char> save_state(Workspace& w, const Sequence& s) {
   const std::span<const std::byte> text = std::as_bytes(std::span(s.text));
   std::vector<char> out(sizeof header + text.size());
   std::copy_n(reinterpret_cast<const char*>(text.data()), text.size(), out.data() + sizeof header);
-  for_each_part(w, s, blocks_for(s.cached), [&](const char* part, size_t bytes) {
-    out.resize(out.size() + bytes);
-    w.model->ops->download(w.executor.ctx(), out.data() + out.size() - bytes, part, bytes);
-  });
+  for (const std::span<char> part : parts_of(w, s, blocks_for(s.cached))) {
+    out.resize(out.size() + part.size());
+    w.model->ops->download(w.executor.ctx(), out.data() + out.size() - part.size(), part.data(), part.size());
+  }
   header.checksum = checksum_of({out.data() + sizeof header, out.size() - sizeof header});
   std::memcpy(out.data(), &header, sizeof header);
   return out;
@@ -112,9 +88,9 @@ void load_state(Workspace& w, Sequence& s, std::span<const char> state) {
                                   std::to_string(s.most_text));
   want(h.stretched == mine.stretched,
        "it was made with a context on the other side of the model's original one, whose rotary positions differ");
-  const int blocks = blocks_for(h.cached);
+  const std::vector<std::span<char>> parts = parts_of(w, s, blocks_for(h.cached));
   size_t bytes = sizeof h + sizeof(int32_t) * h.text;
-  for_each_part(w, s, blocks, [&](const char*, size_t part) { bytes += part; });
+  for (const std::span<char> part : parts) bytes += part.size();
   want(state.size() == bytes, "it has " + std::to_string(state.size()) + " bytes, want " + std::to_string(bytes));
   want(checksum_of(state.subspan(sizeof h)) == h.checksum, "its checksum differs: it is damaged");
   std::vector<int32_t> text(h.text);
@@ -122,10 +98,10 @@ void load_state(Workspace& w, Sequence& s, std::span<const char> state) {
   want(std::all_of(text.begin(), text.end(), [&](int32_t t) { return t >= 0 && t < h.V; }), "a token is out of range");
 
   const char* from = state.data() + sizeof h + sizeof(int32_t) * h.text;
-  for_each_part(w, s, blocks, [&](char* part, size_t n) {
-    w.model->ops->upload(w.executor.ctx(), part, from, n);
-    from += n;
-  });
+  for (const std::span<char> part : parts) {
+    w.model->ops->upload(w.executor.ctx(), part.data(), from, part.size());
+    from += part.size();
+  }
   s.text = std::move(text);
   s.text.reserve(s.most_text + 1);
   s.cached = h.cached;

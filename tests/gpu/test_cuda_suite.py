@@ -19,6 +19,7 @@ SOME = [
     "api/test_generate.py::test_stop_id_is_exact",
     "runtime/test_engine.py::test_prefixes_are_found_again",
     "runtime/test_lossless.py",
+    "runtime/test_prefix_files.py",
 ]
 
 

@@ -9,6 +9,7 @@ namespace py = pybind11;
 void bind_ops(py::module_& m);      // bind_ops.cc
 void bind_sources(py::module_& m);  // bind_sources.cc
 void bind_planner(py::module_& m);  // bind_planner.cc
+void bind_blocks(py::module_& m);   // bind_blocks.cc
 void bind_rope(py::module_& m);     // bind_rope.cc
 
 PYBIND11_MODULE(_testing, m) {
@@ -17,5 +18,6 @@ PYBIND11_MODULE(_testing, m) {
   bind_ops(m);
   bind_sources(m);
   bind_planner(m);
+  bind_blocks(m);
   bind_rope(m);
 }
