@@ -31,6 +31,7 @@ from .options.generation_config import Defaults, read_defaults
 from .running.director import Director, EngineMeasured, native
 from .running.engine import Engine
 from .running.policies import Policies, Policy
+from .running.prefix_files import PrefixFiles
 from .running.result import Result
 from .running.stats import Stats
 from .running.stream import Stream
@@ -88,10 +89,9 @@ def _load(
     copies = options.draft_weights
     chosen, kernels = place(folder, options.device, options.dtype, options.pack, draft_weights=copies)
     drafters = [find(one, role="drafter") for one in options.drafter]
-    beside = options.drafter_pack
-    if not beside:
-        made = [drafter_kernels(one, folder, options.dtype, chosen, draft_weights=copies) for one in drafters]
-        beside = list(chain.from_iterable(made))
+    made = () if options.drafter_pack else drafters
+    built = [drafter_kernels(one, folder, options.dtype, chosen, draft_weights=copies) for one in made]
+    beside = options.drafter_pack or list(chain.from_iterable(built))
     tokenizer = Tokenizer(options.tokenizer or files, options.chat_template)
     used = UsedTokens(files)
     model = _core.Model(
@@ -117,6 +117,7 @@ def _load(
     if options.tokenizer and (size := len(tokenizer.vocabulary())) > (most := model.config["vocab_size"]):
         raise InvalidArgument(f"[load] the tokenizer of {options.tokenizer} has {size} tokens, the model {most}")
     lm = LM(files, model, tokenizer, defaults, options, used)
+    lm.open_prefixes(Path(kernels) if kernels else None)
     for kind, drafter in zip(model.drafters, drafters, strict=True):
         if kind == "model":
             lm.tokenizer.must_equal(Tokenizer(drafter))
@@ -235,6 +236,7 @@ class LM:
         self._used = used if model.trimming_pays and self._options.draft_vocab == "auto" else None
         if self._used:
             weakref.finalize(self, self._used.save)
+        self.prefix_files: PrefixFiles | None = None
         self._corpora = Corpora(tokenizer)
         if self._options.corpus:
             self._corpora.of(self._options.corpus)
@@ -259,6 +261,8 @@ class LM:
 
     def close(self) -> None:
         """Cancels all texts and frees the model's memory."""
+        if self.prefix_files:
+            self.prefix_files.close()
         self._engine.close()
         if self._used:
             self._used.save()
@@ -439,6 +443,15 @@ class LM:
         if self._used:
             self._used.forget()
 
+    def open_prefixes(self, pack: Path | None) -> None:
+        """Reads and writes the folder that the option prefix_cache names, from now on. pack: the GPU's kernels."""
+        folder, most = self._options.prefix_cache, self._options.prefix_cache_size
+        if folder is None:
+            return
+        of = [self.files.fingerprint.encode(), pack.read_bytes() if pack else b""]
+        self.prefix_files = PrefixFiles(Path(folder), int(most), self._engine.native.model_digest(), of)
+        weakref.finalize(self, self.prefix_files.close)
+
     @property
     def _model(self) -> Any:
         if self.model is None:
@@ -523,6 +536,10 @@ class LM:
         self, ids: np.ndarray, o: GenerateOptions, skips: tuple[DraftSpec, ...], grammar: Grammar | None
     ) -> Stream:
         text, policy = self._transcript(ids, o), self.policies.take(o, skips)
+        prefixes = self.prefix_files if o.prompt_logprobs is None else None
+        end = len(ids) + max(self._budget(ids, o), 1)
+        if prefixes:
+            prefixes.fetch(self._engine.native, ids, end)
         ticket = self._engine.submit(self._request(o, policy, ids, grammar))
         optimizer = policy.optimizer
         tried = optimizer.trim() if optimizer else 0
@@ -535,6 +552,8 @@ class LM:
                 optimizer.finish()
                 self.policies.keep(o, optimizer)
             self.policies.give(policy)
+            if prefixes:
+                prefixes.keep(engine, ids, text.recorder.cached, end)
             if self._used:
                 self._used.add(chain(ids[text.recorder.cached :].tolist(), (e.token for e in text.events)))
             self._report_fallbacks(engine)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import get_ident
 from types import ModuleType
 
 from ..errors import DeviceError
@@ -45,7 +46,7 @@ def load_source(path: Path) -> ModuleType:
 
 def write_whole(path: Path, data: bytes) -> None:
     """The file, or what was there before."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.{get_ident()}")
     with typed(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:

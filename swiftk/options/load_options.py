@@ -99,6 +99,15 @@ def _chat_template(where: str, value: Any) -> Path | None:
     return file
 
 
+def _folder(where: str, value: Any) -> Path | None:
+    if not (value is None or isinstance(value, (str, os.PathLike))):
+        raise InvalidOption(f"{where}={value!r}, want the path of a folder")
+    folder = None if value is None else Path(value).expanduser()
+    if folder and folder.exists() and not folder.is_dir():
+        raise InvalidArgument(f"{where}={str(folder)!r} is a file, want a folder")
+    return folder
+
+
 def _path(where: str, value: Any) -> Path | None:
     if not (value is None or isinstance(value, (str, os.PathLike))):
         raise InvalidOption(f"{where}={value!r}, want the path of a file")
@@ -193,6 +202,20 @@ class LoadOptions:
         Size(),
         "Maximum memory of keys and values: bytes, or a size such as 6GB or 512MiB. Default: one text of full "
         "length, and an eighth of one for each of the others, but no more than half of the free memory.",
+        metavar="SIZE",
+    )
+    prefix_cache: str | Path | None = option(
+        None,
+        By(str, _folder),
+        "Folder in which the keys and values of prompts that several texts began with are kept, for later processes, "
+        "too. It is made if there is none. Whoever may write to it can change texts.",
+        metavar="DIR",
+    )
+    prefix_cache_size: int | str = option(
+        "4GB",
+        Size(),
+        "Maximum size of the prefix cache's files: bytes, or a size such as 6GB or 512MiB. Files that were used "
+        "longest ago are removed. Default: 4GB.",
         metavar="SIZE",
     )
     tokenizer: str | Path | None = option(

@@ -37,6 +37,7 @@ class Metrics:
         self._cached = self._counter("vllm:prompt_tokens_cached", "Prompt tokens that the prefix cache held already.")
         self._queries = self._counter("vllm:prefix_cache_queries", "Prompt tokens looked up in the prefix cache.")
         self._hits = self._counter("vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache.")
+        self._declare_files()
         self._new = self._counter("vllm:generation_tokens", "Tokens generated, those of aborted texts included.")
         self._ended = self._counter(
             "vllm:request_success",
@@ -72,6 +73,20 @@ class Metrics:
             "http_request_duration_seconds", "Time from a request to the end of its answer.", _SECONDS, _ROUTE[:2]
         )
 
+    def _declare_files(self) -> None:
+        """Figures of the prefix cache on disk; they have a value where there is one."""
+        self._files = self._gauge("swiftk:prefix_files_bytes", "Size of the prefix cache's files on disk, in bytes.")
+        self._files_read = self._counter(
+            "swiftk:prefix_files_hits", "Prompt tokens whose keys and values were read from the prefix cache's files."
+        )
+        self._files_written = self._counter(
+            "swiftk:prefix_files_written",
+            "Prompt tokens whose keys and values were written to the prefix cache's files.",
+        )
+        self._files_failed = self._counter(
+            "swiftk:prefix_files_failures", "Files of the prefix cache that were damaged, or could not be written."
+        )
+
     def _gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Any:
         return Gauge(name, text, ["model_name", *labels], registry=self._registry)
 
@@ -87,6 +102,11 @@ class Metrics:
         self._waiting.labels(self.name).set_function(lambda: texts.waiting)
         self._kv.labels(self.name).set_function(lambda: texts.lm.kv["used_bytes"] / max(texts.lm.kv["bytes"], 1))
         self._resident.labels(self.name).set_function(lambda: texts.lm.kv["resident_bytes"])
+        if files := texts.lm.prefix_files:
+            self._files.labels(self.name).set_function(lambda: files.bytes)
+            files.read = self._files_read.labels(self.name).inc
+            files.written = self._files_written.labels(self.name).inc
+            files.failed = self._files_failed.labels(self.name).inc
         for reason in "stop", "length", "abort":  # a rate needs a first sample
             self._ended.labels(self.name, reason)
         texts.preempted = self._preempted.labels(self.name).inc

@@ -26,6 +26,8 @@ GIVEN = {  # option: as a command line gives it, and what load() is called with
     "draft_memory": ("512MiB", "512MiB"),
     "max_sequences": ("5", 5),
     "kv_memory": ("1.5GB", "1.5GB"),
+    "prefix_cache": ("prefixes", "prefixes"),
+    "prefix_cache_size": ("2GB", "2GB"),
     "tokenizer": (str(swiftk.demo_model()),) * 2,
     "chat_template": ("template.jinja", "template.jinja"),
     "corpus": ("notes", "notes"),
