@@ -81,6 +81,7 @@ struct KvShape {
   int n_kv = 0, d = 0;  // KV heads, head dimension
   int blocks = 0;       // of kKvBlock tokens
   DType dtype = DType::F32;
+  int layers = 1;  // whose blocks lie beside each other: from one block of a layer to its next is as far as so many
   size_t slots() const { return size_t(blocks) * kKvBlock; }
 };
 
@@ -301,6 +302,7 @@ struct Ops {
   int draws;          // rows a topk call should take: 1 where it costs by the row, more where it waits for a device
   bool shares_table;  // a device's packed head serves as the table of embed, too
   int kv_planes;      // parts of a layer's cache, one after another, in each of which blocks lie one after another
+  bool kv_together;   // blocks of all layers lie beside each other (KvShape::layers), so that memory fills in turn
   int (*few_rows)(Format);  // that pass over weights of this format without arithmetic counting much: an estimate
 
   Ctx* (*create)(Device*, int threads);
@@ -326,7 +328,7 @@ struct Ops {
 
   size_t (*packed_bytes)(const Device*, const PackArgs&);  // dst and part pointers unused
   void (*pack)(Ctx&, const PackArgs&);
-  size_t (*kv_bytes)(const KvShape&);  // of one layer
+  size_t (*kv_bytes)(const KvShape&);  // of one layer; of all whose blocks lie beside each other
 
   // Makes rows known before the ops that take them; they stay bound, in host memory too, until the next call.
   void (*bind)(Ctx&, const Rows&);

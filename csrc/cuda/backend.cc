@@ -15,6 +15,7 @@ struct Backend {
            .draws = kMaxTopk,
            .shares_table = device.pack.layout(Matrix::Head).kernel.empty(),
            .kv_planes = 2,  // K, then V
+           .kv_together = false,
            .few_rows = [](Format) { return kFewRows; },
            .create = create,
            .beside = beside,

@@ -29,12 +29,19 @@ KvPool::KvPool(const Model& model, int blocks, int features)
     : ops_(model.ops),
       shape_{model.config.n_kv, model.config.d, blocks, model.kv_dtype},
       n_layers_(static_cast<int>(model.own.layers.size())),
-      layer_bytes_(whole_pages(ops_->kv_bytes(shape_))),
-      layers_(*ops_, layer_bytes_ * n_layers_),
+      part_bytes_(ops_->kv_bytes({shape_.n_kv, shape_.d, 1, shape_.dtype}) / ops_->kv_planes),
+      block_bytes_(ops_->kv_together ? part_bytes_ * n_layers_ : part_bytes_),
+      plane_bytes_(part_bytes_ * blocks),
+      layer_bytes_(ops_->kv_together ? part_bytes_ : whole_pages(plane_bytes_ * ops_->kv_planes)),
+      layers_(*ops_, ops_->kv_together ? whole_pages(block_bytes_ * blocks) : layer_bytes_ * n_layers_),
       features_(features),
       kept_(*ops_, sizeof(float) * shape_.slots() * features),
       blocks_(blocks),
       tokens_(size_t(blocks) * kKvBlock) {
+  if (ops_->kv_together) {
+    shape_.layers = n_layers_;
+    if (ops_->dense) ops_->dense(layers_.as<void>(), layers_.bytes());
+  }
   for (int32_t b = 0; b < blocks; ++b) link(b, false);
 }
 
@@ -173,7 +180,6 @@ std::vector<int32_t> KvPool::give_back(Ctx& ctx, int keep) {
 
 // A run of neighbours goes at once: pages that two of them share go, too.
 void KvPool::discard(Ctx& ctx, std::span<const int32_t> gone) {
-  const size_t plane = ops_->kv_bytes(shape_) / ops_->kv_planes, part = plane / blocks();
   const auto drop = [&](char* data, size_t bytes) {
     ops_->discard(data, bytes);
     if (poisoned_) ops_->fill(ctx, data, 0xff, bytes);
@@ -181,9 +187,9 @@ void KvPool::discard(Ctx& ctx, std::span<const int32_t> gone) {
   for (size_t i = 0, end; i < gone.size(); i = end) {
     for (end = i + 1; end < gone.size() && gone[end] == gone[end - 1] + 1;) ++end;
     const size_t first = gone[i], n = end - i;
-    for (int at = 0; at < n_layers_ * ops_->kv_planes; ++at) {
-      char* const layer = layers_.as<char>() + at / ops_->kv_planes * layer_bytes_;
-      drop(layer + at % ops_->kv_planes * plane + first * part, n * part);
+    const int runs = ops_->kv_together ? 1 : n_layers_ * ops_->kv_planes;
+    for (int at = 0; at < runs; ++at) {
+      drop(part(at / ops_->kv_planes, at % ops_->kv_planes, gone[i]), n * block_bytes_);
     }
     const size_t kept = sizeof(float) * kKvBlock * features_;
     if (features_ > 0) drop(kept_.as<char>() + first * kept, n * kept);
@@ -223,10 +229,10 @@ void KvPool::download_rows(Ctx& ctx, std::span<const int32_t> slots, float* out)
 
 std::vector<std::span<char>> KvPool::parts(std::span<const int32_t> blocks) const {
   std::vector<std::span<char>> found;
-  const size_t plane = ops_->kv_bytes(shape_) / ops_->kv_planes, part = plane / shape_.blocks;
   for (int at = 0; at < n_layers_ * ops_->kv_planes; ++at) {
-    char* const first = layers_.as<char>() + at / ops_->kv_planes * layer_bytes_ + at % ops_->kv_planes * plane;
-    for (const int32_t b : blocks) found.emplace_back(first + b * part, part);
+    for (const int32_t b : blocks) {
+      found.emplace_back(part(at / ops_->kv_planes, at % ops_->kv_planes, b), part_bytes_);
+    }
   }
   const size_t features = sizeof(float) * kKvBlock * features_;
   for (const int32_t b : blocks) {

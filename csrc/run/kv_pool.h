@@ -113,8 +113,13 @@ class KvPool {
 
   const Ops* ops_;
   KvShape shape_;
+  char* part(int layer, int plane, int32_t block) const {
+    return layers_.as<char>() + layer * layer_bytes_ + plane * plane_bytes_ + block * block_bytes_;
+  }
+
   int n_layers_;
-  size_t layer_bytes_;
+  size_t part_bytes_;                               // of a block in one layer and plane
+  size_t block_bytes_, plane_bytes_, layer_bytes_;  // from one to the next
   Buffer layers_;
   int features_;
   Buffer kept_;  // [slots, features]

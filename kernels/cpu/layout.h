@@ -122,7 +122,7 @@ struct KvLayout {
         n_kv(s.n_kv),
         blocks(s.blocks),
         pair(lane_elements(s.dtype)),
-        block(size_t(n_kv) * kKvBlock * (d + v_stride)) {}
+        block(size_t(n_kv) * kKvBlock * (d + v_stride) * s.layers) {}
 
   size_t key_panel(int head, int b, int panel) const {
     return b * block + (size_t(head) * kBlockPanels + panel) * d * kKeys;
@@ -139,7 +139,7 @@ struct KvLayout {
 
   int d, v_stride, n_kv, blocks;
   int pair;      // elements of a lane
-  size_t block;  // elements
+  size_t block;  // elements from a block to the next
 };
 
 }  // namespace swiftk::SWIFTK_ISA

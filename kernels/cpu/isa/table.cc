@@ -31,6 +31,7 @@ const Ops kOps = {
     .draws = 1,
     .shares_table = false,
     .kv_planes = 1,
+    .kv_together = true,
     .few_rows = few_rows,
     .create = create,
     .beside = nullptr,
