@@ -47,6 +47,7 @@ struct Weight {
 // Tokens whose K and V lie side by side. Divides the splits of every attention kernel, so bits do not depend on where a
 // block lies.
 inline constexpr int kKvBlock = 64;
+inline constexpr int kMassRun = 512;
 
 // A sequence as its rows see it. Its slot s is place s % kKvBlock of block blocks[s / kKvBlock].
 struct View {
@@ -55,6 +56,9 @@ struct View {
   int scratch = 0;         // slot of scratch row 0; used with ancestors only
   bool stretched = false;  // which of two rotary tables it has, for the caller who makes cos and sin;
   int skipped = 0;         // and places of the text that lie between its blocks and are not seen: pos leaves them out
+  // Null, or [runs of kMassRun positions]: to each is added what the queries of the first rows, as many as go together,
+  // give of their attention to it. Where a backend cannot say, nothing is added.
+  float* mass = nullptr;
 };
 
 // Rows are tokens with a sequence, a logical position, a cache slot and a set of visible keys. Those of a sequence are

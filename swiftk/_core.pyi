@@ -148,6 +148,7 @@ class DraftSpec:
         weights: Sequence[str] = (),
         trimmed: bool = False,
         window: int = 0,
+        heavy: int = 0,
     ) -> None: ...
     attn: list[int]
     mlp: list[int]
@@ -155,6 +156,7 @@ class DraftSpec:
     weights: list[str]
     trimmed: bool
     window: int
+    heavy: int
 
 class TreeRule:
     """csrc/draft/tree_rule.h: how far and wide one draft goes."""

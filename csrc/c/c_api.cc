@@ -75,6 +75,7 @@ DraftSpec draft_spec(const swiftk_skip* given) {
   if (skip.weights) read_weights(out, swiftk::names_in(skip.weights));
   out.trimmed = skip.trimmed != 0;
   out.window = skip.window;
+  out.heavy = skip.heavy;
   return out;
 }
 

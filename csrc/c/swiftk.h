@@ -168,8 +168,9 @@ typedef struct swiftk_skip {
   const char* weights;
   int32_t trimmed; /* nonzero: drafts read the trimmed head that was loaded */
   int32_t window;  /* tokens at the end of the text that drafts see, and its first 64; 0: all of the text */
+  int32_t heavy;   /* beside a window: runs of 512 tokens before it that the last verification attended to most */
 } swiftk_skip;
-#define SWIFTK_SKIP_INIT {sizeof(swiftk_skip), NULL, 0, NULL, 0, -1, NULL, 0, 0}
+#define SWIFTK_SKIP_INIT {sizeof(swiftk_skip), NULL, 0, NULL, 0, -1, NULL, 0, 0, 0}
 
 /* What sources do (see swiftk_draft_rule). Beside the ranges given,
  * (lookahead_ngram - 1) * (lookahead_window + lookahead_guesses) is at most 64, the nodes of a tree. */

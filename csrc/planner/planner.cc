@@ -147,16 +147,10 @@ double Planner::opening(const Choice& c, int texts) const {
   return share;
 }
 
-// While a text is short, a draft with a window sees all of it. How often it is right then says nothing of long texts.
-bool Planner::sees_less(int plan) const {
-  const int window = plans_[plan].plan->skip.window;
-  return window == 0 || context_ > 2 * window;
-}
-
 bool Planner::may_draft(const Mode& m, int plan) const {
   const std::vector<int>& fixed = m.asked.fixed;
   switch (m.asked.plans) {
-    case Plans::Any: return plans_[plan].for_all && sees_less(plan);
+    case Plans::Any: return plans_[plan].for_all;
     case Plans::Fixed: return std::find(fixed.begin(), fixed.end(), plan) != fixed.end();
     default: return plan == m.directed;
   }

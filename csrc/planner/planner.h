@@ -199,7 +199,6 @@ class Planner {
   // usual: tokens per plain step without it.
   bool may_read(const Mode&, int plan, int texts, double usual, double rate, const Reading&) const;
   bool may_draft(const Mode&, int plan) const;
-  bool sees_less(int plan) const;
   bool tried(int plan) const { return plans_[plan].accepted->outcomes() >= tuned::kTried; }
   // The plan of its draft model alone; -1: it was not offered.
   int guide_of(const Choice& c) const { return index_of({.draft_model = c.plan->skip.draft_model}); }

@@ -20,6 +20,7 @@ void each_field(DraftSpec*, F&& field) {
   field("exit_layer", &DraftSpec::exit_layer);
   field("trimmed", &DraftSpec::trimmed);
   field("window", &DraftSpec::window);
+  field("heavy", &DraftSpec::heavy);
   field("weights", &names_of_weights,
         [](DraftSpec& s, const py::handle& given) { read_weights(s, given.cast<std::vector<std::string>>()); });
 }
@@ -112,15 +113,16 @@ void bind_draft(pybind11::module_& m) {
   using Names = std::vector<std::string>;
   bind_fields<DraftSpec>(m, "DraftSpec")
       .def(py::init([](const Layers& attn, const Layers& mlp, int exit_layer, const Names& weights, bool trimmed,
-                       int window) {
+                       int window, int heavy) {
              DraftSpec skip{attn, mlp, exit_layer};
              skip.trimmed = trimmed;
              skip.window = window;
+             skip.heavy = heavy;
              read_weights(skip, weights);
              return skip;
            }),
            "attn"_a = Layers{}, "mlp"_a = Layers{}, "exit_layer"_a = -1, "weights"_a = Names{}, "trimmed"_a = false,
-           "window"_a = 0);
+           "window"_a = 0, "heavy"_a = 0);
   bind_by_keyword<TreeRule>(m, "TreeRule", "rule");
   bind_by_keyword<SourceSettings>(m, "SourceSettings", "sources");
 }

@@ -282,19 +282,20 @@ py::list tree_of(const Turn& t) {
   return out;
 }
 
-// A skip set in a file: (attn, mlp, exit_layer, weights), whether it is trimmed, and its window, which older files
-// leave out.
-using Card = std::tuple<std::vector<int>, std::vector<int>, int, std::vector<std::string>, bool, int>;
+// A skip set in a file: (attn, mlp, exit_layer, weights), whether it is trimmed, its window, and its heavy runs. Older
+// files leave the last ones out.
+using Card = std::tuple<std::vector<int>, std::vector<int>, int, std::vector<std::string>, bool, int, int>;
 
 DraftSpec set_of(const py::handle& saved) {
   py::list card;
   for (const py::handle one : saved) card.append(one);
   if (card.size() == 4) card.append(false);
-  if (card.size() == 5) card.append(0);
-  const auto [attn, mlp, exit_layer, weights, trimmed, window] = card.cast<py::tuple>().cast<Card>();
+  while (card.size() > 4 && card.size() < std::tuple_size_v<Card>) card.append(0);
+  const auto [attn, mlp, exit_layer, weights, trimmed, window, heavy] = card.cast<py::tuple>().cast<Card>();
   DraftSpec skip{attn, mlp, exit_layer};
   skip.trimmed = trimmed;
   skip.window = window;
+  skip.heavy = heavy;
   read_weights(skip, weights);
   return skip;
 }
@@ -303,9 +304,9 @@ py::dict reported(const PlannerState& state) {
   py::list plans;
   for (const PlanState& s : state.plans) {
     const DraftSpec& set = s.skip;
-    plans.append(
-        py::dict("skip"_a = Card(set.attn, set.mlp, set.exit_layer, names_of_weights(set), set.trimmed, set.window),
-                 "price"_a = s.price, "counts"_a = s.counts));
+    plans.append(py::dict(
+        "skip"_a = Card(set.attn, set.mlp, set.exit_layer, names_of_weights(set), set.trimmed, set.window, set.heavy),
+        "price"_a = s.price, "counts"_a = s.counts));
   }
   return py::dict("plans"_a = plans, "rows"_a = state.rows);
 }

@@ -80,6 +80,10 @@ Plan compile_plan(const Model& model, const DraftSpec& skip) {
     fail(Status::InvalidArgument,
          "[plan] DraftSpec.window is " + std::to_string(skip.window) + ", want tokens, or 0 for all of the text");
   }
+  if (skip.heavy < 0 || (skip.heavy > 0 && skip.window == 0)) {
+    fail(Status::InvalidArgument, "[plan] DraftSpec.heavy is " + std::to_string(skip.heavy) +
+                                      ", want runs that are seen beside a window, or 0 for none");
+  }
   const auto form = [&](int layer) -> const Weights& {
     const std::optional<Format> named = forms == 0 ? std::nullopt : skip.weights[forms == 1 ? 0 : layer];
     return named ? model.stored(*named) : model.own;
@@ -102,9 +106,7 @@ Plan compile_plan(const Model& model, const DraftSpec& skip) {
   return plan;
 }
 
-int unseen_blocks(int window, int rows) {
-  return window == 0 ? 0 : std::max(0, (rows - window) / kKvBlock - 1);
-}
+int unseen_blocks(int window, int rows) { return window == 0 ? 0 : std::max(0, (rows - window) / kKvBlock - 1); }
 
 int common_prefix(const Plan& a, const Plan& b) {
   const auto same = std::mismatch(a.steps.begin(), a.steps.end(), b.steps.begin(), b.steps.end());

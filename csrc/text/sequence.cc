@@ -2,8 +2,33 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 namespace swiftk {
+namespace {
+
+constexpr int kRunBlocks = kMassRun / kKvBlock;
+constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
+
+constexpr int kLong = 4;  // runs of a text of whom drafts may leave out some
+
+bool any(const std::vector<float>& mass) {
+  return std::ranges::any_of(mass, [](float m) { return m > 0; });
+}
+
+// The `most` heaviest of the first `runs` runs, in order. The first one is left out: its first token takes the weight
+// that nothing else wants.
+std::vector<int> heaviest(const std::vector<float>& mass, int runs, int most) {
+  std::vector<int> found(std::max(0, std::min(runs, static_cast<int>(mass.size())) - 1));
+  std::iota(found.begin(), found.end(), 1);
+  most = std::min(most, static_cast<int>(found.size()));
+  std::partial_sort(found.begin(), found.begin() + most, found.end(), [&](int a, int b) { return mass[a] > mass[b]; });
+  found.resize(most);
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+}  // namespace
 
 // Sized here so that no phase allocates.
 Draft::Draft() {
@@ -84,16 +109,35 @@ int Sequence::add_node(int parent, int32_t token, SourceId source) {
   return node;
 }
 
-// A chain lies where its text would: it needs no ancestors, and attention takes its rows together.
-// In rising order of places, and new rows follow the last ones: to attention it is a shorter text.
+// A pass of many rows may note nothing.
+View Sequence::watched_view() {
+  if (any(noted)) mass.swap(noted);
+  noted.assign(cached < kLong * kMassRun ? 0 : blocks.size() / kRunBlocks + 1, 0.0f);
+  View all = view(cached, cached);
+  if (!noted.empty()) all.mass = noted.data();
+  return all;
+}
+
+// In rising order of places, and new rows follow the last ones: to attention it is a shorter text. Where nothing was
+// noted yet, what is heavy is not known, and all is seen.
 View Sequence::draft_view() {
-  const int unseen = unseen_blocks(plan->skip.window, cached), skipped = unseen * kKvBlock;
-  if (unseen == 0) return view(cached, cached);
+  const DraftSpec& its = plan->skip;
+  const std::vector<float>& known = any(noted) ? noted : mass;
+  const int end = 1 + unseen_blocks(its.window, cached);
+  if (end == 1 || (its.heavy > 0 && !any(known))) return view(cached, cached);
   seen_blocks.assign(1, blocks[0]);
-  seen_blocks.insert(seen_blocks.end(), blocks.begin() + 1 + unseen, blocks.end());
+  const auto see = [this](int from, int to) {
+    seen_blocks.insert(seen_blocks.end(), blocks.begin() + from, blocks.begin() + to);
+  };
+  for (const int run : heaviest(known, ceil_div(end, kRunBlocks), its.heavy)) {
+    see(run * kRunBlocks, std::min((run + 1) * kRunBlocks, end));
+  }
+  see(end, static_cast<int>(blocks.size()));
+  const int skipped = static_cast<int>(blocks.size() - seen_blocks.size()) * kKvBlock;
   return {seen_blocks.data(), cached - skipped, cached - skipped, stretched, skipped};
 }
 
+// A chain lies where its text would: it needs no ancestors, and attention takes its rows together.
 void Sequence::add_rows(RowBatch& batch, int begin, int end, int vocab, int skipped) const {
   const TokenTree& tree = draft.tree;
   const bool chain = tree.is_chain();

@@ -134,6 +134,8 @@ struct Sequence {
   void add_rows(RowBatch&, int begin, int end, int vocab = INT_MAX, int skipped = 0) const;
   // The part of the text that a draft by its plan sees. The view stays valid until the next call.
   View draft_view();
+  // All of the text, to verify. Of a long one it is noted what its rows attend to.
+  View watched_view();
   // Places of the text that the plan drafted, once the tree is verified: one a step. Proposals of a guide that the plan
   // refuted may come true all the same; where more came than there were steps, each is a place.
   int places() const;
@@ -163,6 +165,7 @@ struct Sequence {
   Verified verified;
   std::vector<int32_t> path_tokens;  // on the way to a node
   std::vector<int32_t> seen_blocks;  // by drafts, where they do not see all
+  std::vector<float> mass, noted;    // what verifications attended to, by runs of kMassRun tokens: before, and last
 };
 
 }  // namespace swiftk

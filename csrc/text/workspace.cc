@@ -139,8 +139,8 @@ float* Workspace::residual(const Sequence& s, int node) const {
   return residual_.as<float>() + (size_t(s.lane) * TokenTree::kMaxNodes + node) * model->config.D;
 }
 
-void Workspace::add_nodes(const Sequence& s, int begin, int end) {
-  batch.begin(s.view(s.cached, s.cached));
+void Workspace::add_nodes(Sequence& s, int begin, int end) {
+  batch.begin(s.watched_view());
   s.add_rows(batch, begin, end);
 }
 

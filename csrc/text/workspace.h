@@ -101,7 +101,7 @@ class Workspace {
   RoundRecord last;  // of the last call of each phase
 
  private:
-  void add_nodes(const Sequence&, int begin, int end);
+  void add_nodes(Sequence&, int begin, int end);
   void run_tapped(const Rows&, int begin, int end, float* out = nullptr);
   // Runs what drafting did not run of the steps that it shares with the target, for all trees. Returns their number.
   int catch_up(std::span<Sequence* const> trees, int rows);

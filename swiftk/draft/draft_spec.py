@@ -30,7 +30,8 @@ class DraftSpec:
     the last one's). (FORM, "drafter"): a copy guided by a loaded head; each step of the copy checks a few tokens that
     the head proposed. trimmed: the vocabulary head is trimmed to the tokens of load()'s draft_vocab, so that no others
     are drafted. window: the draft's attention sees so many tokens at the end of the text, and its first 64
-    (StreamingLLM, arXiv 2309.17453); None: all of it. Blocks of 64 tokens are seen whole."""
+    (StreamingLLM, arXiv 2309.17453); None: all of it. Blocks of 64 tokens are seen whole. heavy: beside a window it
+    sees so many runs of 512 tokens, those to which the model attended most when it verified last (on a CPU)."""
 
     attn: tuple[int, ...] = ()
     mlp: tuple[int, ...] = ()
@@ -38,6 +39,7 @@ class DraftSpec:
     weights: str | tuple[str, ...] = "own"
     trimmed: bool = False
     window: int | None = None
+    heavy: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "weights", _weights(self.weights))
@@ -45,6 +47,8 @@ class DraftSpec:
             raise InvalidArgument(f"[skip] trimmed={self.trimmed!r}, want True or False")
         if self.window is not None and (type(self.window) is not int or self.window < 1):
             raise InvalidArgument(f"[skip] window={self.window!r}, want tokens, 1 or more, or None")
+        if type(self.heavy) is not int or self.heavy < 0 or (self.heavy and not self.window):
+            raise InvalidArgument(f"[skip] heavy={self.heavy!r}, want runs that are seen beside a window, 0 or more")
         for name in ("attn", "mlp"):
             object.__setattr__(self, name, _layers(name, getattr(self, name)))
         if self.exit_layer is not None:
@@ -91,7 +95,8 @@ class DraftSpec:
     def to_dict(self) -> dict[str, Any]:
         weights = self.weights if isinstance(self.weights, str) else list(self.weights)
         layers = {"attn": list(self.attn), "mlp": list(self.mlp), "exit_layer": self.exit_layer}
-        return {**layers, "weights": weights, "trimmed": self.trimmed, "window": self.window}
+        view = {"window": self.window, "heavy": self.heavy}
+        return {**layers, "weights": weights, "trimmed": self.trimmed, **view}
 
     def arguments(self) -> dict[str, Any]:
         """As _core.DraftSpec takes them."""
@@ -102,6 +107,7 @@ class DraftSpec:
             "weights": [] if self.weights == "own" else list(_forms(self.weights)),
             "trimmed": self.trimmed,
             "window": self.window or 0,
+            "heavy": self.heavy,
         }
 
     @classmethod
@@ -114,6 +120,7 @@ class DraftSpec:
             tuple(weights) if isinstance(weights, list) else weights,
             values.get("trimmed", False),
             values.get("window"),
+            values.get("heavy", 0),
         )
 
     @property
@@ -177,8 +184,13 @@ class DraftSpec:
         parts = [f"{forms} copy" if forms else "own weights"]
         parts += [f"{self.skipped(n_layers)} of {2 * n_layers} sublayers skipped"] if self.thinned else []
         parts += ["trimmed head"] if self.trimmed else []
-        parts += [f"seeing the last {self.window} tokens"] if self.window else []
+        parts += [f"seeing {self._view}"] if self.window else []
         return ", ".join(parts) + (f", guided by {heads}" if heads else "")
+
+    @property
+    def _view(self) -> str:
+        heavy = f" and {self.heavy} heavy run{'s' if self.heavy > 1 else ''}" if self.heavy else ""
+        return f"the last {self.window} tokens{heavy}"
 
     def __str__(self) -> str:
         parts = [f"attention {list(self.attn)}"] if self.attn else []
@@ -186,7 +198,7 @@ class DraftSpec:
         parts += [f"exit before layer {self.exit_layer}"] if self.exit_layer is not None else []
         parts += [f"{'/'.join(sorted(self.forms))} weights"] if self.forms - self.drafters else []
         parts += ["trimmed head"] if self.trimmed else []
-        parts += [f"last {self.window} tokens"] if self.window else []
+        parts += [self._view] if self.window else []
         parts += [f"guided by the {name}" if self.guided else f"the {name}" for name in sorted(self.drafters)]
         return ", ".join(parts) or "nothing"
 

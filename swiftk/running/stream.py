@@ -203,11 +203,20 @@ def explain(turn: Any, round_line: str, spell: Callable[[int], str]) -> str:
 
 @lru_cache(256)
 def _made(
-    attn: tuple[int, ...], mlp: tuple[int, ...], exit_layer: int, weights: tuple[str, ...], trimmed: bool, window: int
+    attn: tuple[int, ...],
+    mlp: tuple[int, ...],
+    exit_layer: int,
+    weights: tuple[str, ...],
+    trimmed: bool,
+    view: tuple[int, int],
 ) -> DraftSpec:
-    return DraftSpec(attn, mlp, None if exit_layer < 0 else exit_layer, weights or "own", trimmed, window or None)
+    return DraftSpec(
+        attn, mlp, None if exit_layer < 0 else exit_layer, weights or "own", trimmed, view[0] or None, view[1]
+    )
 
 
 def _skip(plan: Any) -> DraftSpec:
     """The set of a native plan."""
-    return _made(tuple(plan.attn), tuple(plan.mlp), plan.exit_layer, tuple(plan.weights), plan.trimmed, plan.window)
+    return _made(
+        tuple(plan.attn), tuple(plan.mlp), plan.exit_layer, tuple(plan.weights), plan.trimmed, (plan.window, plan.heavy)
+    )

@@ -13,6 +13,7 @@
 #include <bit>
 #include <iterator>
 #include <new>
+#include <span>
 #include <utility>
 
 #include "isa.h"
@@ -258,7 +259,7 @@ struct Visible {
 };
 
 constexpr int kSplit = kScoreStride - kKeys;  // positions
-static_assert(kSplit % kKvBlock == 0);
+static_assert(kSplit == kMassRun && kSplit % kKvBlock == 0);
 
 // Softmax state of some queries over some keys: maximum, sum of exponentials, weighted sum of values.
 struct State {
@@ -572,6 +573,15 @@ void merge(const State& into, const State& s, int queries, int stride) {
   }
 }
 
+// Of the attention of all keys, `all`, the queries' sum of what they give to those of `s`.
+float share(const State& s, const State& all, int queries) {
+  float sum = 0;
+  for (int m = 0; m < queries; ++m) {
+    if (s.sum[m] > 0) sum += s.sum[m] * exp(s.max[m] - all.max[m]) / all.sum[m];
+  }
+  return sum;
+}
+
 struct Queries {
   int begin, end;
 };
@@ -716,7 +726,9 @@ template <DType T>
 void run_spread(Ctx& ctx, const AttentionArgs& a, const Shape& s) {
   const KvLayout layout(a.kv.shape);
   const size_t state = State::floats(layout, s.most), floats = Together<T>::floats(layout);
+  const int group = a.n_heads / s.heads;
   float* const states = ctx.scratch.take<float>(s.units * state);
+  float* const shares = ctx.scratch.take<float>(s.units);  // of first tiles, whose text asks for it
   float* const scratch = ctx.scratch.take<float>(ctx.pool.size() * floats);
   Tile<T>* const tiles = Together<T>::take(ctx);
   Runs units(s.units, ctx.pool.size());
@@ -745,12 +757,23 @@ void run_spread(Ctx& ctx, const AttentionArgs& a, const Shape& s) {
       const int at = head * text.tiles + tile - text.tile, wide = s.heads * text.tiles;
       together.load(text, at, 1);
       const auto part = [&](int split) { return State(states + (text.unit + split * wide + at) * state); };
-      for (int split = 1; split < text.splits; ++split) {
-        merge(part(0), part(split), together[0].count(), layout.v_stride);
-      }
+      const int count = together[0].count();
+      for (int split = 1; split < text.splits; ++split) merge(part(0), part(split), count, layout.v_stride);
       together[0].write(part(0));
+      if (tile > text.tile || !a.rows->view(s.tile[tile].begin / group).mass) continue;
+      float* const its = shares + text.unit + at;
+      *its = count;
+      for (int split = 1; split < text.splits; ++split) *its -= its[split * wide] = share(part(split), part(0), count);
     }
   });
+  for (const Text& text : std::span(s.text, s.texts)) {
+    float* const mass = a.rows->view(s.tile[text.tile].begin / group).mass;
+    if (!mass || text.splits == 1) continue;
+    for (int split = 0; split < text.splits; ++split) {
+      const float* const its = shares + text.unit + split * s.heads * text.tiles;
+      for (int head = 0; head < s.heads; ++head) mass[text.first_split + split] += its[head * text.tiles];
+    }
+  }
 }
 
 template <DType T>
