@@ -170,15 +170,22 @@ def _decoding(result: Result) -> float:
     return result.stats.total_seconds - result.stats.time_to_first_token
 
 
-def write(lms: Sequence[LM], prompt: Sequence[int], ways: Sequence[Way], tokens: int, **sampling: Any) -> list[Result]:
-    """One text under every way, each on a model of its own."""
+def write(
+    lms: Sequence[LM],
+    prompt: Sequence[int],
+    ways: Sequence[Way],
+    tokens: int,
+    beside: Iterable[Lane] = (),
+    **sampling: Any,
+) -> list[Result]:
+    """One text under every way, each on a model of its own. beside: lanes that take turns with them."""
     common = {"max_new_tokens": tokens, "ignore_eos": True, "seed": 1, **GREEDY, **sampling, "stream": True}
     with ExitStack() as stack:
         streams = [
             stack.enter_context(lm.generate(list(prompt), **{**common, **way.options}))
             for lm, way in zip(lms, ways, strict=True)
         ]
-        in_turn(map(_Stream, streams))
+        in_turn([*map(_Stream, streams), *beside])
         return [stream.result for stream in streams]
 
 

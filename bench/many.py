@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -12,7 +12,7 @@ from swiftk import _core
 
 from .process import Peer
 
-CONTEXT = 1024  # tokens of a text, at most
+CONTEXT = 1024  # tokens of a text, at most, where a study does not say how many
 
 
 class Lane:
@@ -34,11 +34,24 @@ class Lane:
 
 
 class Many(Lane):
-    """An engine of its own."""
+    """An engine of its own. context: tokens of a text, at most; kv_memory: bytes of all, 0: the engine's own choice;
+    begin: called with the engine before it gets the prompts."""
 
-    def __init__(self, model: Any, drafting: str, prompts: Sequence[Sequence[int]], most: int, **options: Any) -> None:
+    def __init__(
+        self,
+        model: Any,
+        drafting: str,
+        prompts: Sequence[Sequence[int]],
+        most: int,
+        context: int = CONTEXT,
+        kv_memory: int = 0,
+        begin: Callable[[_core.Engine], Any] = lambda engine: None,
+        **options: Any,
+    ) -> None:
         super().__init__(most)
-        self._engine, self._boxes = _core.Engine(model, context=CONTEXT, sequences=len(prompts)), {}
+        self._engine = _core.Engine(model, context=context, sequences=len(prompts), kv_memory=kv_memory)
+        self._boxes: dict[int, Any] = {}
+        begin(self._engine)
         sampler = {name: options.pop(name) for name in list(options) if hasattr(_core.Sampling, name)}
         options |= {"max_new_tokens": 1 << 20, "drafting": drafting, "sampling": _core.Sampling(**sampler)}
         self._numbers = [
@@ -66,12 +79,12 @@ class Many(Lane):
 
 
 class Llama(Lane):
-    """llama.cpp, in a process of its own."""
+    """llama.cpp, in a process of its own. reuse: it computes no beginning twice."""
 
-    def __init__(self, peer: Peer, prompts: Sequence[Sequence[int]], most: int) -> None:
+    def __init__(self, peer: Peer, prompts: Sequence[Sequence[int]], most: int, reuse: bool = False) -> None:
         super().__init__(most)
         self._peer = peer
-        self.texts = [[token] for token in peer.ask("begin", prompts=list(prompts))["tokens"][0]]
+        self.texts = [[token] for token in peer.ask("begin", prompts=list(prompts), reuse=reuse)["tokens"][0]]
 
     def go_on(self, tokens: int) -> bool:
         rounds = min(tokens, self.most) - self.rounds
