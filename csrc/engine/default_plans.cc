@@ -16,7 +16,7 @@ namespace {
 // tokens of articles, int4, T = .7, accepted tokens of a draft of four: of all of the text .58; of its last 1,024
 // tokens .58, of 512 .47, with two heavy runs .60 and .59. Of a fact that is asked for after 2,400 tokens, greedy: .70;
 // .55 and .54; with two runs .71 and .70.
-constexpr int kWindow = 512, kHeavy = 2;
+constexpr int kWindow = 512, kHeavy = 1;
 
 // Bytes that a step of the plan reads of whole forms, as if all matrices of the model's own had elements of one byte.
 double bytes_read(const Model& m, const Plan& plan) {
@@ -45,7 +45,7 @@ std::vector<Reads::Tokens> tokens_read(const Model& m, const Plan& plan, const D
   for (const Step& step : plan.steps) {
     if (step.kind != StepKind::Attention) continue;
     const double its = step.config.window > 0 ? step.config.window : m.config.max_position;
-    const double seen = skip.window > 0 ? kKvBlock + skip.window + skip.heavy * kMassRun : its;
+    const double seen = skip.window > 0 ? kKvBlock + skip.window + (skip.heavy + .5) * kMassRun : its;
     by_most[std::min(its, seen)] += each;
   }
   std::vector<Reads::Tokens> tokens;
@@ -72,7 +72,7 @@ Reads reads_of(const Model& m, const DraftPlan& plan) {
 DraftSpec of_copy(const Model& m, const Weights& copy) {
   DraftSpec skip;
   skip.weights = {copy.format};
-  if (m.ops->device || m.config.max_position <= kWindow + kHeavy * kMassRun) return skip;
+  if (m.ops->device || m.config.max_position <= DraftSpec::kHeavyFrom) return skip;
   skip.window = kWindow;
   skip.heavy = kHeavy;
   return skip;

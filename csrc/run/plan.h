@@ -25,8 +25,9 @@ struct DraftSpec {
   // Attention sees so many of a text's last tokens, and its first block, which takes the weight that nothing else wants
   // (StreamingLLM, 2309.17453, section 3.2); 0: all. In whole blocks, so it may see some more. Between them it sees so
   // many runs of kMassRun tokens: those to which the model attended most when it verified last (as MagicDec,
-  // 2408.11049, chooses by SnapKV).
+  // 2408.11049, chooses by SnapKV). The window then begins with a run.
   int window = 0, heavy = 0;
+  static constexpr int kHeavyFrom = 4 * kMassRun;  // tokens of a text, of which it is noted what is heavy
   bool alone() const { return draft_model && weights.empty(); }
   bool guided() const { return draft_model && !weights.empty(); }
   DraftSpec unguided() const;  // what drafts the same tokens by itself

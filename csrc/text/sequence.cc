@@ -8,10 +8,6 @@ namespace swiftk {
 namespace {
 
 constexpr int kRunBlocks = kMassRun / kKvBlock;
-constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
-
-constexpr int kLong = 4;  // runs of a text of whom drafts may leave out some
-
 bool any(const std::vector<float>& mass) {
   return std::ranges::any_of(mass, [](float m) { return m > 0; });
 }
@@ -112,7 +108,7 @@ int Sequence::add_node(int parent, int32_t token, SourceId source) {
 // A pass of many rows may note nothing.
 View Sequence::watched_view() {
   if (any(noted)) mass.swap(noted);
-  noted.assign(cached < kLong * kMassRun ? 0 : blocks.size() / kRunBlocks + 1, 0.0f);
+  noted.assign(cached < DraftSpec::kHeavyFrom ? 0 : blocks.size() / kRunBlocks + 1, 0.0f);
   View all = view(cached, cached);
   if (!noted.empty()) all.mass = noted.data();
   return all;
@@ -123,15 +119,14 @@ View Sequence::watched_view() {
 View Sequence::draft_view() {
   const DraftSpec& its = plan->skip;
   const std::vector<float>& known = any(noted) ? noted : mass;
-  const int end = 1 + unseen_blocks(its.window, cached);
-  if (end == 1 || (its.heavy > 0 && !any(known))) return view(cached, cached);
+  int end = 1 + unseen_blocks(its.window, cached);
+  if (its.heavy > 0) end = any(known) ? std::max(1, end / kRunBlocks * kRunBlocks) : 1;  // runs are whole
+  if (end == 1) return view(cached, cached);
   seen_blocks.assign(1, blocks[0]);
   const auto see = [this](int from, int to) {
     seen_blocks.insert(seen_blocks.end(), blocks.begin() + from, blocks.begin() + to);
   };
-  for (const int run : heaviest(known, ceil_div(end, kRunBlocks), its.heavy)) {
-    see(run * kRunBlocks, std::min((run + 1) * kRunBlocks, end));
-  }
+  for (const int run : heaviest(known, end / kRunBlocks, its.heavy)) see(run * kRunBlocks, (run + 1) * kRunBlocks);
   see(end, static_cast<int>(blocks.size()));
   const int skipped = static_cast<int>(blocks.size() - seen_blocks.size()) * kKvBlock;
   return {seen_blocks.data(), cached - skipped, cached - skipped, stretched, skipped};

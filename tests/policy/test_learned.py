@@ -62,21 +62,21 @@ def test_forget_starts_from_the_file_again(kept, weights):
     assert lm.generate(PROMPT, **OPTIONS).stats.plain_tokens_per_second
 
 
-@pytest.mark.parametrize("fields", [4, 5])
+@pytest.mark.parametrize("fields", [4, 5, 6])
 def test_cards_of_older_builds(kept, fields):
     """Whose sets do not say whether heads are trimmed, or what drafts see."""
     first = swiftk.load(swiftk.demo_model(), device="cpu")
     first.generate(PROMPT, **OPTIONS)
     content = json.loads(files(kept)[0].read_text())
     for plan in content["states"]["planner"]["plans"]:
-        assert plan["skip"][4:] == [False, 0]
+        assert plan["skip"][4:] == [False, 0, 0]
         del plan["skip"][fields:]
     files(kept)[0].write_text(json.dumps(content))
     second = swiftk.load(swiftk.demo_model(), device="cpu")
     assert learned(second) == pytest.approx(learned(first)) and sum(learned(second)) > 0
 
 
-PLAN = {"skip": [[], [], -1, ["int4"], False, 0], "price": 0.3, "counts": [1.0] * 176}
+PLAN = {"skip": [[], [], -1, ["int4"], False, 0, 0], "price": 0.3, "counts": [1.0] * 176}
 
 
 @pytest.mark.parametrize("weights", ["auto", *exhaustive("own")])

@@ -1,10 +1,11 @@
-"""Drafts whose attention sees the first block of a text and its last tokens: what they see, and that no text changes."""
+"""Drafts whose attention sees parts of a text: which ones they see, and that no text changes."""
 
 import numpy as np
 import pytest
 import torch
 import transformers
 
+import swiftk
 from decode import Rule, decode, open_model, open_session
 from swiftk import DraftSpec, _core
 from swiftk.errors import InvalidArgument
@@ -18,6 +19,13 @@ SPECS = {
     "int4": DraftSpec(weights="int4", window=1),
     "skips": DraftSpec(attn=[1], mlp=[2], window=64),
     "exit": DraftSpec(exit_layer=3, window=100),
+}
+LONG = [int(t) for t in np.random.default_rng(12).integers(3, 320, 2400)]  # heavy runs are known from 2,048 tokens on
+RUN = 512  # tokens
+HEAVY = {
+    "own": DraftSpec(window=70, heavy=1),
+    "int4": DraftSpec(weights="int4", window=1, heavy=2),
+    "skips": DraftSpec(attn=[1], mlp=[2], window=500, heavy=9),
 }
 FAMILIES = {"llama3": {}, "gemma2": {"dtype": "float32"}, "mistral": {}, "qwen3": {"dtype": "float16"}}
 
@@ -92,6 +100,62 @@ def test_texts_stay_the_same(tiny_dir, family, spec, sampling):
         assert np.array(fast.logits[:60]).tobytes() == np.array(plain.logits).tobytes()
 
 
+def heavy(theirs, text, window, runs):
+    """Runs between the first one and the window's beginning to which the last token of a text attends most."""
+    with torch.no_grad():
+        attention = theirs(torch.tensor([text]), output_attentions=True).attentions
+    mass = sum(layer[0, :, -1].sum(0) for layer in attention)[: len(text)]
+    end = BLOCK * (1 + max(0, (len(text) - window) // BLOCK - 1)) // RUN * RUN
+    found = [float(mass[at : at + RUN].sum()) for at in range(0, end, RUN)]
+    best = sorted(range(1, len(found)), key=lambda run: -found[run])[:runs]
+    return [place for run in sorted(best) for place in range(run * RUN, (run + 1) * RUN)], end, found
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_heavy_runs_are_those_that_the_last_verification_attended_to(tiny_dir, runs):
+    folder = tiny_dir("llama3", layers=3, vocab_size=320, max_position_embeddings=4096)
+    session = open_session(open_model(folder, dtype="float32"))
+    session.prefill(np.int32(LONG))
+    session.draft(_core.TreeRule(max_draft=0, **CHAIN))
+    session.verify()  # a plain step, whose root is the last token that is cached then
+    session.commit(1)
+    text = [int(token) for token in session.history[:-1]]
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    some, end, found = heavy(theirs, text, 70, runs)
+    assert max(found[1:]) > 1.001 * sorted(found[1:])[-1 - runs], "no run is heavier: the test would say nothing"
+    session.set_skip(_core.DraftSpec(window=70, heavy=runs))
+    session.draft(_core.TreeRule(max_draft=6, **CHAIN))
+    root, *chain = session.tree_tokens
+    with torch.no_grad():
+        whole = theirs(torch.tensor([text]), use_cache=True).past_key_values
+        places = torch.tensor([*range(BLOCK), *some, *range(end, len(text))])
+        cache = transformers.DynamicCache()
+        for number, layer in enumerate(whole.layers):
+            cache.update(layer.keys[:, :, places], layer.values[:, :, places], number)
+        want, token = [], root
+        for at in range(len(text), len(text) + len(chain)):
+            out = theirs(
+                torch.tensor([[token]]), past_key_values=cache, position_ids=torch.tensor([[at]]), use_cache=True
+            )
+            token = int(out.logits[0, -1].argmax())
+            want.append(token)
+    assert list(chain) == want
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+@pytest.mark.parametrize("spec", HEAVY.values(), ids=HEAVY)
+def test_texts_with_heavy_runs_stay_the_same(tiny_dir, spec, sampling):
+    folder = tiny_dir("mistral", layers=4, vocab_size=320, max_position_embeddings=4096)
+    model = _core.Model(str(folder), threads=2, draft_weights="int4")
+    plain = decode(open_session(model, sampling=sampling), LONG, 40, keep_logits=True)
+    for rule in (Rule(tuple(spec.arguments().values()), 0.0, 6), Rule(tuple(spec.arguments().values()), 0.9, 12)):
+        fast = decode(open_session(model, sampling=sampling), LONG, 40, rule, keep_logits=True)
+        assert fast.tokens == plain.tokens
+        assert np.array(fast.logits[:40]).tobytes() == np.array(plain.logits).tobytes()
+
+
 def test_a_window_as_long_as_the_text_sees_all(tiny_dir):
     model = open_model(tiny_dir("llama3", layers=4, vocab_size=320))
     assert drafted(model, TEXT, DraftSpec(window=300)) == drafted(model, TEXT, DraftSpec())
@@ -101,6 +165,17 @@ def test_a_window_as_long_as_the_text_sees_all(tiny_dir):
 def test_windows_that_are_none(window):
     with pytest.raises(InvalidArgument, match="window="):
         DraftSpec(window=window)
+
+
+@pytest.mark.parametrize("heavy, window", [(-1, 64), (1, None), ("2", 64), (True, 64)])
+def test_heavy_runs_that_are_none(heavy, window):
+    with pytest.raises(InvalidArgument, match="heavy="):
+        DraftSpec(window=window, heavy=heavy)
+    if type(heavy) is int:
+        with pytest.raises(InvalidArgument, match="heavy is"):
+            open_session(_core.Model(str(swiftk.demo_model()))).set_skip(
+                _core.DraftSpec(window=window or 0, heavy=heavy)
+            )
 
 
 def test_a_draft_model_alone_has_no_window():
