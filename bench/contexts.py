@@ -28,9 +28,9 @@ MODES = {"greedy": GREEDY, "T .7": {"temperature": 0.7}}
 KINDS = ("document", "retrieval")
 VIEWS: Mapping[str, Mapping[str, Any]] = {  # what a draft's attention sees: fields of its DraftSpec
     "all": {},
-    "last 256": {"window": 256},
     "last 512": {"window": 512},
     "last 1024": {"window": 1024},
+    "last 512, heavy": {"window": 512, "heavy": 1},
 }
 DRAFTED = 4  # tokens of a chain
 SIZES, AT_ONCE = (1, 4, 8), 4096  # texts at a time, and the tokens of each at its end
@@ -49,7 +49,8 @@ NOTES = (
     "rate is probed before and after each part.",
     "alpha: accepted share of drafted tokens. c, v: time of a draft step and of a target pass, in plain steps. "
     f"E(Spd.): Equation 6 with this c. Each row of a view drafts a chain of {DRAFTED} tokens in every round; its copy "
-    "of the weights is named first. A window is the last tokens of the text; the first 64 are seen beside it. default: "
+    "of the weights is named first. A window is the last tokens of the text; the first 64 are seen beside it. heavy: "
+    "and the run of 512 tokens to which the last verification attended most; below 2,048 tokens it sees all. default: "
     "E counts tokens of all sources.",
     "prompt, tokens/s: of the first document, up to its first new token. Each context continues the one before it, so "
     "tokens and seconds are summed over contexts. swiftk's engines load the keys and values of a prompt, which one of "

@@ -121,5 +121,5 @@ def test_another_view_is_one_more_entry(bench, monkeypatch):
     run = contexts.Contexts.__new__(contexts.Contexts)
     run.study = Study
     ways = {way.name: way.options for way in run.ways(512)}
-    assert list(ways) == ["default", "int4, all", "int4, last 256", "int4, last 64"]
+    assert list(ways) == ["default", "int4, all", "int4, last 64"]
     assert ways["int4, last 64"]["skip"].window == 64
