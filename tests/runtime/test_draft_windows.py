@@ -156,6 +156,29 @@ def test_texts_with_heavy_runs_stay_the_same(tiny_dir, spec, sampling):
         assert np.array(fast.logits[:40]).tobytes() == np.array(plain.logits).tobytes()
 
 
+def test_heavy_runs_of_texts_that_share_blocks_and_are_preempted(tiny_dir):
+    """Three texts that begin alike, with memory for one of them and some blocks more."""
+    folder = tiny_dir("llama3", layers=3, vocab_size=320, max_position_embeddings=4096)
+    model = _core.Model(str(folder), threads=2, draft_weights="int4")
+    prompts = [[*LONG[:2050], *LONG[at : at + 90]] for at in (2100, 2200, 2300)]
+    plain = [decode(open_session(model), prompt, 60).tokens[:60] for prompt in prompts]
+    block = 64 * 2 * model.config["num_kv_heads"] * model.config["head_dim"] * 2 * model.config["num_layers"]
+    engine = _core.Engine(model, context=2304, sequences=3, kv_memory=41 * block, poison=True)
+    rule = _core.TreeRule(confidence=0.0, max_draft=5, width=(2, 2, 2, 2))
+    options = {"drafting": "ruled", "rule": rule, "plans": "fixed", "always": True, "max_new_tokens": 60}
+    skips, boxes = [_core.DraftSpec(**HEAVY["int4"].arguments())], {}
+    ids = [engine.submit(boxes, _core.Request(prompt=np.int32(one), skips=skips, **options)) for one in prompts]
+    made, preempted = {id: [] for id in ids}, 0
+    while not engine.idle():
+        engine.step(boxes)
+        preempted += engine.last["preempted"]
+        for id in ids:
+            while boxes[id]:
+                made[id] += [one.token for one in boxes[id].popleft().tokens]
+    assert preempted > 0, "no text was preempted: the test would say nothing"
+    assert list(made.values()) == plain
+
+
 def test_a_window_as_long_as_the_text_sees_all(tiny_dir):
     model = open_model(tiny_dir("llama3", layers=4, vocab_size=320))
     assert drafted(model, TEXT, DraftSpec(window=300)) == drafted(model, TEXT, DraftSpec())

@@ -24,7 +24,8 @@ SAMPLERS = [
     {"frequency_penalty": 0.6, "presence_penalty": 0.3, "logit_bias": {7: 2.0, 9: -100.0}, "min_tokens": 9},
     {"temperature": 0.9, "top_p": 0.95, "presence_penalty": -1.0, "logit_bias": {11: 4.0}, "min_tokens": 4},
 ]
-SKIPS = [([], [], -1, []), ([1], [0], -1, []), ([], [], 2, []), ([0, 1, 2, 3], [0, 1, 2, 3], -1, [])]
+EVERY = [0, 1, 2, 3]
+SKIPS = [([], [], -1, []), ([1], [0], -1, []), ([], [], 2, []), (EVERY, EVERY, -1, []), ([], [], -1, [], False, 20)]
 RULES = [
     {"confidence": 0.0, "max_draft": 5, "width": (1, 1, 1, 1)},
     {"confidence": 0.2, "max_draft": 9, "width": (6, 4, 2, 1)},
