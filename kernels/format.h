@@ -66,7 +66,7 @@ constexpr bool in_blocks(Format f) { return facts(f).block > 1; }
 // The format that stores elements of a type as they are.
 constexpr Format format_of(DType t) { return static_cast<Format>(t); }
 static_assert(facts(format_of(DType::F32)).bits == 32 && facts(format_of(DType::BF16)).element == DType::BF16 &&
-              facts(format_of(DType::F16)).element == DType::F16);
+              facts(format_of(DType::F16)).element == DType::F16 && format_of(DType::I8) == Format::Int8);
 
 // The format that holds what an encoding does; none: matmuls read what it decodes to.
 constexpr std::optional<Format> format_of(Encoding e) {
@@ -93,11 +93,16 @@ constexpr std::optional<Format> format_named(std::string_view name) {
   return std::nullopt;
 }
 
+// Of weights.
 constexpr std::optional<DType> dtype_named(std::string_view name) {
   for (const DType t : {DType::F32, DType::BF16, DType::F16}) {
     if (name == name_of(t)) return t;
   }
   return std::nullopt;
+}
+// Of keys and values.
+constexpr std::optional<DType> kv_dtype_named(std::string_view name) {
+  return name == name_of(DType::I8) ? DType::I8 : dtype_named(name);
 }
 
 }  // namespace swiftk

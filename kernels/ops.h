@@ -82,9 +82,9 @@ struct Rows {
 };
 
 struct KvShape {
-  int n_kv = 0, d = 0;  // KV heads, head dimension
-  int blocks = 0;       // of kKvBlock tokens
-  DType dtype = DType::F32;
+  int n_kv = 0, d = 0;       // KV heads, head dimension
+  int blocks = 0;            // of kKvBlock tokens
+  DType dtype = DType::F32;  // I8: on the host alone
   int layers = 1;  // whose blocks lie beside each other: from one block of a layer to its next is as far as so many
   size_t slots() const { return size_t(blocks) * kKvBlock; }
 };

@@ -6,10 +6,10 @@
 
 namespace swiftk {
 
-// The type of an element of a checkpoint or a cache.
-enum class DType : uint8_t { F32, BF16, F16 };
+// The type of an element of a checkpoint or a cache. I8: of a cache alone, where each key and each value has a scale.
+enum class DType : uint8_t { F32, BF16, F16, I8 };
 
-constexpr size_t size_of(DType t) { return t == DType::F32 ? 4 : 2; }
+constexpr size_t size_of(DType t) { return t == DType::F32 ? 4 : t == DType::I8 ? 1 : 2; }
 
 constexpr float bf16_to_f32(uint16_t b) { return std::bit_cast<float>(uint32_t{b} << 16); }
 

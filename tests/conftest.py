@@ -66,12 +66,12 @@ def tiny_dir(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def tiny_model(tiny_dir, pytestconfig):
-    """tiny_model(family, isa=.., threads=.., load_dtype=.., **overrides) -> _core.Model."""
+    """tiny_model(family, isa=.., threads=.., load_dtype=.., kv_dtype=.., **overrides) -> _core.Model."""
     usual = 2 if is_exhaustive(pytestconfig) else 1  # where all cores are busy, threads wait for each other
 
     @functools.cache
-    def load(family="llama3", isa="", threads=usual, load_dtype="auto", **overrides):
-        return open_model(tiny_dir(family, **overrides), load_dtype, isa, threads)
+    def load(family="llama3", isa="", threads=usual, load_dtype="auto", kv_dtype="auto", **overrides):
+        return open_model(tiny_dir(family, **overrides), load_dtype, isa, threads, kv_dtype)
 
     return load
 

@@ -78,7 +78,7 @@ typedef struct swiftk_load_params {
   const char* drafter_packs; /* on a GPU: what `swiftk pack --drafter` made; several files are joined by colons, in the
                               * order of the draft models */
   /* Of keys and values: null or "auto" (the weights'; float16 where weights are in 8 bits or fewer), "float32",
-   * "bfloat16" or "float16". It changes the texts. */
+   * "bfloat16", "float16" or "int8" (rounded, with a scale for each). It changes the texts. */
   const char* kv_dtype;
   /* [n_draft_tokens], or null: tokens whose rows make up a trimmed vocabulary head. Drafts that read it propose these
    * tokens alone. Needs a CPU. */

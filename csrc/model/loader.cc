@@ -64,8 +64,8 @@ class Loader {
     if (converted_) follow(*converted_);
     choose_kind();
     const DType first = element_of(jobs_.matrices.front().parts.front().encoding);
-    model_.dtype = shape_.dtype = dtype_of(rounds() ? "auto" : dtype_, "dtype", by_parts() ? DType::F32 : first);
-    model_.kv_dtype = dtype_of(options_.kv_dtype, "kv_dtype", by_parts() ? DType::F16 : model_.dtype);
+    model_.dtype = shape_.dtype = dtype_of(rounds() ? "auto" : dtype_, by_parts() ? DType::F32 : first);
+    model_.kv_dtype = kv_dtype_of(options_.kv_dtype, by_parts() ? DType::F16 : model_.dtype);
     if (model_.ops->device && model_.kv_dtype != model_.dtype) {
       fail(Status::Unsupported, std::string("[load] kv_dtype is ") + name_of(model_.kv_dtype) + ", on a GPU want " +
                                     name_of(model_.dtype) + ", the weights' dtype");
@@ -140,12 +140,17 @@ class Loader {
   }
   bool by_parts() const { return own_kind_ != Kind::Same; }
 
-  static DType dtype_of(const std::string& name, const char* option, DType otherwise) {
+  static DType dtype_of(const std::string& name, DType otherwise) {
     if (automatic(name)) return otherwise;
     if (const std::optional<DType> found = dtype_named(name)) return *found;
-    fail(Status::InvalidArgument, std::string("[load] ") + option + " is '" + name +
-                                      "', want auto, float32, bfloat16 or float16" +
-                                      (std::string(option) == "dtype" ? ", or int8 or int4" : ""));
+    fail(Status::InvalidArgument,
+         "[load] dtype is '" + name + "', want auto, float32, bfloat16 or float16, or int8 or int4");
+  }
+  static DType kv_dtype_of(const std::string& name, DType otherwise) {
+    if (automatic(name)) return otherwise;
+    if (const std::optional<DType> found = kv_dtype_named(name)) return *found;
+    fail(Status::InvalidArgument,
+         "[load] kv_dtype is '" + name + "', want auto, float32, bfloat16 or float16, or int8");
   }
 
   static std::vector<Format> parse_forms(const std::string& asked) {

@@ -5,23 +5,6 @@
 
 namespace swiftk::SWIFTK_ISA {
 
-using ByteVec = int8_t __attribute__((vector_size(W)));
-
-inline Vec to_float(IntVec v) { return __builtin_convertvector(v, Vec); }
-
-// W signed bytes.
-inline Vec load_bytes(const int8_t* p) {
-#if defined(__AVX512F__)
-  return to_float((IntVec)_mm512_maskz_cvtepi8_epi32(0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
-#elif defined(__AVX2__)
-  return to_float((IntVec)_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
-#else
-  ByteVec v;
-  std::memcpy(&v, p, sizeof v);
-  return __builtin_convertvector(v, Vec);
-#endif
-}
-
 // The low bytes of W integers.
 inline void store_bytes(void* p, IntVec v) {
 #if defined(__AVX512F__)

@@ -32,6 +32,8 @@
 // Cache: blocks, one after another. In a block, per KV head: K [kKvBlock / 16][d][16], so that one vector holds a
 // feature of 16 keys; then, per KV head: V [kKvBlock][d rounded up to 16]. Of bf16 a lane of 32 bits is a pair: of two
 // features of a key, K [kKvBlock / 16][d / 2][16][2]; of a feature of two tokens, V [kKvBlock / 2][d rounded up][2].
+// Of int8, 16 scales f32 end each panel of K, and kKvBlock scales f32 come after each head's V. A key or a value is its
+// codes times its scale. A scale has at most 16 significant bits, so these products are exact floats.
 #pragma once
 #include "format.h"
 #include "ops.h"
@@ -114,6 +116,11 @@ constexpr int panels_of(int rows) { return ceil_div(rows, kPanelRows); }
 inline constexpr int kBlockPanels = kKvBlock / kKeys;
 constexpr int lane_elements(DType t) { return t == DType::BF16 ? 2 : 1; }  // of keys and values
 
+// Elements of a panel of keys.
+constexpr size_t key_panel_elements(DType t, int d) {
+  return t == DType::I8 ? size_t(ceil_div(d * kKeys, 64)) * 64 + kKeys * sizeof(float) : size_t(d) * kKeys;
+}
+
 // Element offsets into KvLayer::data.
 struct KvLayout {
   explicit KvLayout(const KvShape& s)
@@ -122,24 +129,33 @@ struct KvLayout {
         n_kv(s.n_kv),
         blocks(s.blocks),
         pair(lane_elements(s.dtype)),
-        block(size_t(n_kv) * kKvBlock * (d + v_stride) * s.layers) {}
+        panel(key_panel_elements(s.dtype, s.d)),
+        values(size_t(kKvBlock) * (v_stride + (s.dtype == DType::I8 ? sizeof(float) : 0))),
+        block(n_kv * (kBlockPanels * panel + values) * s.layers) {}
 
-  size_t key_panel(int head, int b, int panel) const {
-    return b * block + (size_t(head) * kBlockPanels + panel) * d * kKeys;
-  }
+  size_t key_panel(int head, int b, int i) const { return b * block + (size_t(head) * kBlockPanels + i) * panel; }
   size_t key(int head, int b, int place) const { return key_panel(head, b, place / kKeys) + place % kKeys * pair; }
   size_t value(int head, int b, int place) const {
-    return b * block + size_t(n_kv) * kKvBlock * d + (size_t(head) * kKvBlock + place / pair * pair) * v_stride +
-           place % pair;
+    return values_of(head, b) + size_t(place / pair * pair) * v_stride + place % pair;
+  }
+  // Of int8.
+  size_t key_scale(int head, int b, int place) const {
+    return key_panel(head, b, place / kKeys + 1) - (kKeys - place % kKeys) * sizeof(float);
+  }
+  size_t value_scale(int head, int b, int place) const {
+    return values_of(head, b) + size_t(kKvBlock) * v_stride + place * sizeof(float);
   }
   // Of feature i, from feature 0 of the same key or value on.
   size_t key_feature(int i) const { return size_t(i / pair) * kKeys * pair + i % pair; }
   size_t value_feature(int i) const { return size_t(i) * pair; }
   size_t elements() const { return blocks * block; }
+  size_t values_of(int head, int b) const { return b * block + n_kv * kBlockPanels * panel + head * values; }
 
   int d, v_stride, n_kv, blocks;
-  int pair;      // elements of a lane
-  size_t block;  // elements from a block to the next
+  int pair;       // elements of a lane
+  size_t panel;   // elements from a panel of keys to the next
+  size_t values;  // elements from a head's values to the next one's
+  size_t block;   // elements from a block to the next
 };
 
 }  // namespace swiftk::SWIFTK_ISA

@@ -26,7 +26,8 @@ DTYPES = {
     "bf16": "bfloat16",
     "fp16": "float16",
 }
-ROUNDED = {"int8": "int8", "int4": "int4"}  # of weights alone
+ROUNDED = {"int8": "int8", "int4": "int4"}  # of weights
+ROUNDED_KV = {"int8": "int8"}
 
 
 def _device(where: str, value: Any) -> str:
@@ -135,8 +136,9 @@ class LoadOptions:
     )
     kv_dtype: str = option(
         "auto",
-        By(str, _of(DTYPES)),
-        "Keys and values: auto (as the weights), float32, bfloat16 or float16. On a GPU, auto. It changes the texts.",
+        By(str, _of(DTYPES | ROUNDED_KV)),
+        "Keys and values: auto (as the weights), float32, bfloat16, float16 or int8 (rounded, with a scale for each). "
+        "On a GPU, auto. It changes the texts.",
         metavar="DTYPE",
     )
     threads: int | None = option(None, Integer(1, MAX_THREADS), "CPU threads. Default: one per core.")

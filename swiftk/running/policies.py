@@ -59,7 +59,9 @@ class Policies:
         self._prices = SublayerPrices(model.config, self._shares)
         self._kept: dict[Any, Optimizer] = {}
         self._guard = threading.Lock()
-        device = "-".join([model.device, model.isa, str(model.threads), *(form for form in forms if form != TRIMMED)])
+        device = "-".join(
+            [model.device, model.isa, str(model.threads), model.kv_dtype, *(form for form in forms if form != TRIMMED)]
+        )
         self._file = LearnedFile([files, *drafters], model.dtype, device)
         self._saved: dict[str, tuple[DraftSpec, float]] = {}
         self._planner_saved = -SAVE

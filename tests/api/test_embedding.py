@@ -145,6 +145,13 @@ def test_host(hosts, model_dir, host):
     assert done.stdout == done.stderr == ""
 
 
+@pytest.mark.parametrize("host", ["own_sampler", "sampling"])
+def test_host_with_int8_keys_and_values(hosts, model_dir, host):
+    """Sessions that are saved and loaded, branched and joined among it."""
+    done = run(hosts / host, model_dir, ISA, "int8")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_errors_of_a_host(hosts, model_dir, tmp_path):
     missing = run(hosts / "generate", tmp_path, "tokens=1")
     assert missing.returncode == 1

@@ -37,10 +37,11 @@ static inline int record(void* user, int32_t token, uint32_t flags, float logpro
   return r->n == r->cancel_at;
 }
 
-static swiftk_model* load_or_exit(const char* dir, const char* isa) {
+static swiftk_model* load_or_exit(const char* dir, const char* isa, const char* kv_dtype) {
   swiftk_load_params params = SWIFTK_LOAD_PARAMS_INIT;
   swiftk_model* model;
   params.isa = isa;
+  params.kv_dtype = kv_dtype;
   params.threads = 1; /* thousands of tokens of a tiny model: handing work to threads would be most of the time */
   if (swiftk_model_load(dir, &params, &model) != SWIFTK_OK) {
     fprintf(stderr, "load: %s\n", swiftk_last_error());

@@ -180,7 +180,7 @@ static void check_tokens(swiftk_model* model, float temperature) {
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
-  swiftk_model* model = load_or_exit(argv[1], argv[2]);
+  swiftk_model* model = load_or_exit(argv[1], argv[2], NULL);
   check_tokens(model, 0.0f);
   check_tokens(model, 0.9f);
   swiftk_model_release(model);

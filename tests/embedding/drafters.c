@@ -196,7 +196,7 @@ static void check_names(void) {
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
-  swiftk_model* model = load_or_exit(argv[1], argv[2]);
+  swiftk_model* model = load_or_exit(argv[1], argv[2], NULL);
   check_names();
   for (int warm = 0; warm < 2; ++warm) {
     const float temperature = warm ? 0.9f : 0.0f;

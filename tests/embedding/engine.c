@@ -97,7 +97,7 @@ static void by_the_planner(swiftk_model* model, const Text* t) {
 }
 
 int main(int argc, char** argv) {
-  swiftk_model* model = load_or_exit(argv[1], argc > 2 ? argv[2] : NULL);
+  swiftk_model* model = load_or_exit(argv[1], argc > 2 ? argv[2] : NULL, NULL);
   swiftk_engine_params params = SWIFTK_ENGINE_PARAMS_INIT;
   swiftk_engine* engine;
   swiftk_request bad = SWIFTK_REQUEST_INIT;

@@ -256,7 +256,7 @@ int main(int argc, char** argv) {
   CHECK(strcmp(swiftk_status_name(SWIFTK_OK), "ok") == 0 && swiftk_status_name(-5) && swiftk_status_name(99));
   check_loading(argv[1]);
   check_null_session();
-  swiftk_model* model = load_or_exit(argv[1], argv[2]);
+  swiftk_model* model = load_or_exit(argv[1], argv[2], NULL);
   check_struct_sizes(model);
   swiftk_model_info info = {.struct_size = sizeof info};
   CHECK_OK(swiftk_model_get_info(model, &info));

@@ -134,7 +134,7 @@ int main(int argc, char** argv) {
   const int32_t *want, *got;
   int32_t known[PROMPT + TOKENS];
   size_t n;
-  swiftk_model* model = load_or_exit(argv[1], argc > 2 ? argv[2] : NULL);
+  swiftk_model* model = load_or_exit(argv[1], argc > 2 ? argv[2] : NULL, argc > 3 ? argv[3] : NULL);
   CHECK_OK(swiftk_session_create(model, NULL, &alone));
   CHECK_OK(swiftk_session_create(model, NULL, &along));
   CHECK_OK(swiftk_session_create(model, NULL, &later));

@@ -192,8 +192,8 @@ static void check_refusals(swiftk_model* model) {
 }
 
 int main(int argc, char** argv) {
-  if (argc != 3) return 2;
-  swiftk_model* model = load_or_exit(argv[1], argv[2]);
+  if (argc < 3) return 2;
+  swiftk_model* model = load_or_exit(argv[1], argv[2], argc > 3 ? argv[3] : NULL);
   check_an_older_host(model);
   check_touches(model, 0.0f);
   check_touches(model, 0.9f);

@@ -63,8 +63,9 @@ def test_no_such_gpu(gpu, folder):
 
 
 def test_keys_and_values_have_the_weights_dtype_there(gpu, folder):
-    with pytest.raises(UnsupportedModel, match="kv_dtype is float16, on a GPU want bfloat16, the weights' dtype"):
-        swiftk.load(folder, device="cuda", kv_dtype="float16")
+    for dtype in ("float16", "int8"):
+        with pytest.raises(UnsupportedModel, match=f"kv_dtype is {dtype}, on a GPU want bfloat16, the weights' dtype"):
+            swiftk.load(folder, device="cuda", kv_dtype=dtype)
     assert swiftk.load(folder, device="cuda", kv_dtype="bfloat16").model.kv_dtype == "bfloat16"
 
 

@@ -158,7 +158,7 @@ bool same(const Floats& a, const Floats& b) {
 bool check(const Ops& ops, Format format) {
   const Shape& its = exact_blocks(format) ? kOfBlocks : kOdd;
   const auto [D, H, n_kv, d, F] = its;
-  const DType kv_dtype = in_blocks(format) ? DType::F16 : facts(format).element;
+  const DType kv_dtype = format == Format::Int8 ? DType::I8 : in_blocks(format) ? DType::F16 : facts(format).element;
   Ctx* const one = ops.create(ops.device, 1);
   const auto matrix = [&](std::vector<int> rows, int k, int group, bool interleave) {
     return pack(ops, *one, format, std::move(rows), k, group, interleave);

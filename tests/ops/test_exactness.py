@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from swiftk._testing import ops
 
-from cases import DTYPES, EPS, LOW_BIT, Shape
+from cases import CACHES, DTYPES, EPS, LOW_BIT, Shape
 from marks import exhaustive
 from op_data import Keys, angles, causal_rows, normal, path, random_tree, tree_parts, tree_rows, weight
 
@@ -16,6 +16,7 @@ SHAPE = Shape("exact", D=523, H=6, n_kv=2, d=36, F=145, V=333)  # several tiles 
 
 each_isa = pytest.mark.parametrize("isa", ISAS)
 each_dtype = pytest.mark.parametrize("dtype", DTYPES)
+each_cache = pytest.mark.parametrize("dtype", CACHES)
 each_weight = pytest.mark.parametrize("dtype", [*DTYPES, *LOW_BIT])
 
 
@@ -31,7 +32,7 @@ class Layer:
     def __init__(self, isa, dtype):
         rng = np.random.default_rng(5)
         source, s = "bfloat16" if dtype in LOW_BIT else dtype, SHAPE
-        self.dtype = source  # of the cache
+        self.dtype = "int8" if dtype == "int8" else source  # of the cache
         self.make = lambda threads: ops.Kernels(isa, threads)
         k = self.make(1)
         draw = lambda op: weight(rng, *s.matrix(op), source)  # noqa: E731
@@ -114,7 +115,7 @@ def one_by_one(kernels, keys, positions, q, window, d, dtype):
 
 
 @each_isa
-@each_dtype
+@each_cache
 @pytest.mark.parametrize("heads", [(4, 4, 34), (8, 2, 16), *exhaustive(((5, 1, 64),))], ids=str)
 @pytest.mark.parametrize("window", [0, 700, *exhaustive(5)])
 def test_attention_rows_do_not_depend_on_their_company(isa, dtype, heads, window):
@@ -136,7 +137,7 @@ def test_attention_rows_do_not_depend_on_their_company(isa, dtype, heads, window
 
 
 @each_isa
-@each_dtype
+@each_cache
 def test_attention_reads_no_slot_that_a_row_does_not_see(isa, dtype):
     """The bits are those of a cache in which everything else is NaN."""
     H, n_kv, d, n = 4, 2, 24, 600
@@ -156,7 +157,7 @@ def test_attention_reads_no_slot_that_a_row_does_not_see(isa, dtype):
 
 @given(
     isa=st.sampled_from(ISAS),
-    dtype=st.sampled_from(DTYPES),
+    dtype=st.sampled_from(CACHES),
     threads=st.sampled_from(THREADS),
     heads=st.sampled_from([(2, 2, 6), (6, 2, 32), (3, 1, 18)]),
     prefix=st.one_of(st.integers(0, 40), st.integers(490, 530), st.integers(1000, 1030)),
@@ -197,7 +198,7 @@ BLOCK = 64  # kKvBlock of kernels/ops.h
 
 @given(
     isa=st.sampled_from(ISAS),
-    dtype=st.sampled_from(DTYPES),
+    dtype=st.sampled_from(CACHES),
     threads=st.sampled_from(THREADS),
     heads=st.sampled_from([(2, 2, 6), (6, 2, 32), (14, 1, 18)]),
     texts=st.lists(

@@ -5,25 +5,14 @@ import pytest
 from swiftk._testing import ops
 
 import reference as ref
-from cases import DTYPES, EPS, HEADS, SHAPES, STORE_TOLERANCE, attention_tolerance, tolerance
-from marks import exhaustive
-from op_data import Keys, angles, causal_rows, normal, path, random_tree, tree_rows, weight
+from cases import DTYPES, EPS, SHAPES, STORE_TOLERANCE, attention_tolerance, tolerance
+from op_data import angles, assert_close, causal_rows, normal, size, weight
 
 ISAS = ops.isas()
 ROWS = [1, 2, 5, 17]
 
 pytestmark = [pytest.mark.parametrize("isa", ISAS), pytest.mark.parametrize("dtype", DTYPES)]
 each_shape = pytest.mark.parametrize("shape", SHAPES, ids=lambda s: s.name)
-
-
-def size(x):
-    return max(np.sqrt((x * x).mean()), 1e-3)
-
-
-def assert_close(got, want, tolerance, unit=None):
-    """tolerance in units of the wanted array's root mean square, unless said otherwise."""
-    error = np.abs(got - want).max() / (unit or size(want))
-    assert error <= tolerance, f"largest error {error:.3g}"
 
 
 def test_embed(kernels, dtype, rng, isa):
@@ -199,88 +188,6 @@ def test_qkv(kernels, shape, n, dtype, isa, rng):
     got = kernels.attention(probe, last, cache, window, 0.3)
     want = ref.attention(probe, [k], [v], window, 0.3)
     assert_close(got, want, slack * 8 + STORE_TOLERANCE[dtype] * 16, unit=size(v))
-
-
-@pytest.mark.parametrize("heads", [*HEADS[1::2], *exhaustive(*((heads,) for heads in HEADS[::2]))], ids=str)
-@pytest.mark.parametrize("context, window", [(1, 0), (15, 0), (40, 7), (530, 0), (1100, 600)])
-def test_attention_causal(kernels, heads, context, window, dtype, isa, rng):
-    H, n_kv, d = heads
-    keys = Keys(rng, context, n_kv, d, dtype)
-    cache = kernels.cache(n_kv, d, context + 20, dtype)
-    seen = range(max(0, context - window - 12), context) if window else range(context)
-    keys.write(kernels, cache, list(seen), list(seen))  # what is out of every window stays NaN
-    pos = list(range(max(context - 13, seen[0] + max(window, 1) - 1, 0), context))
-    q = normal(rng, len(pos), H, d)
-    got = kernels.attention(q, causal_rows(pos, d), cache, window, d**-0.5)
-    want = ref.attention(q, [keys.k[: p + 1] for p in pos], [keys.v[: p + 1] for p in pos], window, d**-0.5)
-    assert_close(got, want, attention_tolerance(dtype, isa), unit=1)
-
-
-@pytest.mark.parametrize("heads", HEADS[1::2], ids=str)
-@pytest.mark.parametrize("prefix, window, nodes", [(0, 0, 1), (0, 0, 9), (30, 0, 64), (508, 0, 30), (520, 9, 20)])
-def test_attention_tree(kernels, heads, prefix, window, nodes, dtype, isa, rng):
-    H, n_kv, d = heads
-    parents = random_tree(rng, nodes)
-    scratch = prefix + 5  # slots between are never seen
-    keys = Keys(rng, prefix + nodes, n_kv, d, dtype)
-    cache = kernels.cache(n_kv, d, scratch + 64, dtype)
-    slots = list(range(prefix)) + [scratch + i for i in range(nodes)]
-    keys.write(kernels, cache, slots, list(range(prefix + nodes)))
-    q = normal(rng, nodes, H, d)
-    got = kernels.attention(q, tree_rows(parents, d, prefix, scratch), cache, window, d**-0.5)
-    sees = [list(range(prefix)) + [prefix + j for j in path(parents, i)] for i in range(nodes)]
-    want = ref.attention(q, [keys.k[s] for s in sees], [keys.v[s] for s in sees], window, d**-0.5)
-    assert_close(got, want, attention_tolerance(dtype, isa), unit=1)
-
-
-def test_attention_with_large_scores(kernels, dtype, isa, rng):
-    """Scores of hundreds: exponentials must not overflow, and the largest wins."""
-    keys = Keys(rng, 600, 1, 16, dtype)
-    keys.k *= 64  # exact in every dtype
-    cache = kernels.cache(1, 16, 600, dtype)
-    keys.write(kernels, cache, range(600), slice(None))
-    q = 8 * normal(rng, 1, 1, 16)
-    got = kernels.attention(q, causal_rows([599], 16), cache, 0, 1.0)
-    assert_close(got, ref.attention(q, [keys.k], [keys.v], 0, 1.0), 1e-3, unit=1)
-
-
-def test_move_row(kernels, dtype, isa, rng):
-    keys = Keys(rng, 40, 2, 20, dtype)
-    expected, cache = (kernels.cache(2, 20, 40, dtype) for _ in range(2))
-    keys.write(kernels, cache, range(40), slice(None))
-    moved = np.arange(40)
-    for source, target in ((39, 3), (17, 16), (0, 31)):
-        kernels.move_row(cache, source, target)
-        moved[target] = moved[source]
-    keys.write(kernels, expected, range(40), moved)
-    assert cache.data == expected.data
-
-
-@pytest.mark.parametrize(("n_kv", "d", "gap"), [(1, 2, 0), (3, 20, 0), (2, 36, 7)])
-def test_read_rows(kernels, n_kv, d, gap, dtype, isa, rng):
-    """To the bit, in any order; what lies between rows of the output stays as it is."""
-    keys, width = Keys(rng, 150, n_kv, d, dtype), 2 * n_kv * d
-    cache = kernels.cache(n_kv, d, 150, dtype)
-    keys.write(kernels, cache, range(150), slice(None))
-    slots = np.int32([149, 0, 63, 64, 17, 17])
-    got = kernels.read_rows(cache, slots, width + gap)
-    want = np.stack([keys.k[slots], keys.v[slots]], 2).reshape(len(slots), width)
-    assert got[:, :width].tobytes() == want.tobytes()
-    assert (got[:, width:] == 0).all()
-
-
-@pytest.mark.parametrize(("n_kv", "d", "gap"), [(1, 2, 0), (3, 20, 0), (2, 36, 7)])
-def test_write_rows(kernels, n_kv, d, gap, dtype, isa, rng):
-    """The other way: what was read, written to another cache; nothing else of that changes."""
-    keys, width = Keys(rng, 150, n_kv, d, dtype), 2 * n_kv * d
-    cache, other = kernels.cache(n_kv, d, 150, dtype), kernels.cache(n_kv, d, 150, dtype)
-    keys.write(kernels, cache, range(150), slice(None))
-    slots = np.int32([149, 0, 63, 64, 17])
-    every = np.arange(150, dtype=np.int32)
-    read, before = (kernels.read_rows(one, every, width) for one in (cache, other))
-    kernels.write_rows(other, slots, kernels.read_rows(cache, slots, width + gap))
-    want = np.where(np.isin(every, slots)[:, None], read, before)
-    assert kernels.read_rows(other, every, width).tobytes() == want.tobytes()
 
 
 @pytest.mark.parametrize("shape", SHAPES[:1], ids=lambda s: s.name)

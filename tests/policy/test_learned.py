@@ -42,6 +42,12 @@ def test_a_second_process_starts_where_the_first_ended(kept):
     assert second.generate(PROMPT, **OPTIONS).tokens == text.tokens
 
 
+def test_keys_and_values_of_another_dtype_have_a_file_of_their_own(kept):
+    for number, kv_dtype in enumerate(("auto", "int8", "int8"), 1):
+        swiftk.load(swiftk.demo_model(), device="cpu", kv_dtype=kv_dtype).generate(PROMPT, **OPTIONS)
+        assert len(files(kept)) == min(number, 2)
+
+
 def test_a_second_process_starts_with_the_set_that_was_found(kept):
     """Where a search in Python chooses it."""
     first = swiftk.load(swiftk.demo_model(), device="cpu", draft_weights="own")

@@ -251,15 +251,16 @@ def test_prices_of_copies_are_learned_on_their_own():
     assert prices.price(whole) == pytest.approx(1, abs=0.01)
 
 
-@pytest.mark.parametrize("kv_dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("kv_dtype", ["float32", "bfloat16", "float16", "int8"])
 def test_keys_and_values_have_a_dtype_of_their_own(folder, kv_dtype):
     """Their bytes are its own, texts drafted are texts undrafted, and another dtype gives another text."""
     lm = swiftk.load(folder, device="cpu", dtype="bfloat16", kv_dtype=kv_dtype, draft_weights=FORMS)
     assert (lm.model.dtype, lm.model.kv_dtype) == ("bfloat16", kv_dtype)
     survey = _core.survey(str(folder), dtype="bfloat16", kv_dtype=kv_dtype)
     config = lm.model.config
-    width = config["num_layers"] * 2 * config["num_kv_heads"] * config["head_dim"]
-    assert survey["kv_bytes_per_token"] == width * (4 if kv_dtype == "float32" else 2)
+    d = config["head_dim"]
+    head = {"float32": 4 * d, "int8": d + 4}.get(kv_dtype, 2 * d)  # bytes of a key
+    assert survey["kv_bytes_per_token"] == config["num_layers"] * 2 * config["num_kv_heads"] * head
     for options in SAMPLINGS.values():
         plain = lm.generate(PROMPT, max_new_tokens=60, ignore_eos=True, speculate=False, **options)
         assert lm.generate(PROMPT, max_new_tokens=60, ignore_eos=True, **options).tokens == plain.tokens

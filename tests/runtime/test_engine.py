@@ -129,19 +129,21 @@ def requests(vocab):
 
 @given(data=st.data())
 def test_texts_are_the_same_in_any_company(tiny_model, data):
-    on_cpu = os.environ["SWIFTK_DEVICE"] == "cpu"  # which alone rounds weights
+    on_cpu = os.environ["SWIFTK_DEVICE"] == "cpu"  # which alone rounds weights, keys and values
     dtype = data.draw(st.sampled_from(["auto", "int8", "int4"] if on_cpu else ["auto"]))
+    kv_dtype = data.draw(st.sampled_from(["auto", "int8"] if on_cpu else ["auto"]))
     family = data.draw(
         st.sampled_from(["llama3", "gemma3", "olmo3", "phi4-mini", "ministral3"] if on_cpu else ["llama3"])
     )
-    model = tiny_model(family, layers=4, head_dim=16, load_dtype=dtype)
+    model = tiny_model(family, layers=4, head_dim=16, load_dtype=dtype, kv_dtype=kv_dtype)
     vocab = model.config["vocab_size"]
     texts = data.draw(st.lists(requests(vocab), min_size=1, max_size=12))
     arrivals = data.draw(st.lists(st.integers(0, 30), min_size=len(texts), max_size=len(texts)))
     sequences = data.draw(st.sampled_from([1, 2, 5, 16]))
     # From just enough for one text to plenty: what does not fit is preempted and goes on later.
-    size = 4 if model.kv_dtype == "float32" else 2
-    block = 64 * 2 * model.config["num_kv_heads"] * model.config["head_dim"] * size * model.config["num_layers"]
+    d = model.config["head_dim"]
+    head = {"float32": 4 * d, "int8": d + 4}.get(model.kv_dtype, 2 * d)  # bytes of a key
+    block = 64 * 2 * model.config["num_kv_heads"] * head * model.config["num_layers"]
     blocks = data.draw(st.sampled_from([7, 9, 14, 100]))
     engine = _core.Engine(model, context=CONTEXT, sequences=sequences, kv_memory=blocks * block, poison=True)
     cancels = data.draw(st.dictionaries(st.integers(0, len(texts) - 1), st.integers(0, 10), max_size=3))

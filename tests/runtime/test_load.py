@@ -61,7 +61,7 @@ def test_error_in_progress_comes_through(folder):
     ("options", "message"),
     [
         ({"dtype": "int5"}, "dtype is 'int5', want auto, float32, bfloat16 or float16"),
-        ({"kv_dtype": "int8"}, "kv_dtype is 'int8', want auto, float32, bfloat16 or float16"),
+        ({"kv_dtype": "int4"}, "kv_dtype is 'int4', want auto, float32, bfloat16 or float16, or int8"),
         ({"isa": "mmx"}, "isa is 'mmx', this machine has .*"),
         ({"threads": -1}, "threads is -1, want 0"),
         ({"threads": 100000}, "threads is 100000, want 0"),

@@ -58,12 +58,21 @@ samplings = st.one_of(
 
 
 dtypes = st.sampled_from(["auto", "int8", "int4"])
+kv_dtypes = st.sampled_from(["auto", "int8"])
 
 
-@given(family=st.sampled_from(FAMILIES), dtype=dtypes, rule=rules, sampling=samplings, n=st.integers(1, 40))
-def test_any_speculation_equals_plain(tiny_model, family, dtype, rule, sampling, n):
-    on_cpu = os.environ["SWIFTK_DEVICE"] == "cpu"  # which alone rounds weights
-    model = tiny_model(family, layers=LAYERS, load_dtype=dtype if on_cpu else "auto")
+@given(
+    family=st.sampled_from(FAMILIES),
+    dtype=dtypes,
+    kv_dtype=kv_dtypes,
+    rule=rules,
+    sampling=samplings,
+    n=st.integers(1, 40),
+)
+def test_any_speculation_equals_plain(tiny_model, family, dtype, kv_dtype, rule, sampling, n):
+    on_cpu = os.environ["SWIFTK_DEVICE"] == "cpu"  # which alone rounds weights, keys and values
+    rounded = {"load_dtype": dtype, "kv_dtype": kv_dtype} if on_cpu else {}
+    model = tiny_model(family, layers=LAYERS, **rounded)
     plain = decode(open_session(model, sampling=sampling), PROMPT, n)
     fast = decode(open_session(model, sampling=sampling), PROMPT, n, rule)
     assert fast.tokens == plain.tokens

@@ -38,9 +38,12 @@ def model(tiny_model):
     return tiny_model("llama3", layers=2)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_blocks_of_files_have_the_bits_of_computed_ones(tiny_model, dtype):
-    model, tokens = tiny_model("llama3", layers=3, load_dtype=dtype), tokens_of(1, 3 * BLOCK + 17)
+@pytest.mark.parametrize(
+    ("dtype", "kv_dtype"), [*zip(DTYPES, ("auto",) * 3), pytest.param("auto", "int8", marks=ON_CPU)]
+)
+def test_blocks_of_files_have_the_bits_of_computed_ones(tiny_model, dtype, kv_dtype):
+    model = tiny_model("llama3", layers=3, load_dtype=dtype, kv_dtype=kv_dtype)
+    tokens = tokens_of(1, 3 * BLOCK + 17)
     computed, loaded = Blocks(model, 8), Blocks(model, 8)
     assert computed.run(tokens) == 0
     files = files_of(computed, tokens)

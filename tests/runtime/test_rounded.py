@@ -70,10 +70,10 @@ def test_generate(folder):
     assert set(swiftk.load(folder, device="cpu", dtype="int8").model.copies) == {"int4"}
 
 
-def test_keys_and_values_are_not_rounded(folder):
-    with pytest.raises(InvalidArgument, match="kv_dtype='int8', want one of auto, bf16"):
-        swiftk.load(folder, kv_dtype="int8")
-    with pytest.raises(InvalidArgument, match=r"kv_dtype is 'int8', want auto, float32, bfloat16 or float16$"):
-        _core.Model(str(folder), kv_dtype="int8")
+def test_dtypes_that_there_are_not(folder):
+    with pytest.raises(InvalidArgument, match="kv_dtype='int4', want one of auto, bf16"):
+        swiftk.load(folder, kv_dtype="int4")
+    with pytest.raises(InvalidArgument, match=r"kv_dtype is 'int4', want auto, float32, bfloat16 or float16, or int8$"):
+        _core.Model(str(folder), kv_dtype="int4")
     with pytest.raises(InvalidArgument, match=r"dtype is 'int5', want auto, .* or float16, or int8 or int4$"):
         _core.Model(str(folder), dtype="int5")

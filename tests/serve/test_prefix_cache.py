@@ -178,7 +178,12 @@ def test_other_models_find_nothing(folder, tmp_path):
     cache = tmp_path / "cache"
     fill(folder, cache)
     other = make_tiny(tmp_path / "other", "llama3", layers=2, seed=1)
-    for where, options in ((other, {}), (folder, {"dtype": "float16"}), (folder, {"kv_dtype": "float32"})):
+    for where, options in (
+        (other, {}),
+        (folder, {"dtype": "float16"}),
+        (folder, {"kv_dtype": "float32"}),
+        (folder, {"kv_dtype": "int8"}),
+    ):
         with Counted(where, cache, **options) as model:
             assert model.cached(prompts_of(1, 3)[0]) == 0 and model.counts == {}
     assert len(files_of(cache)) == 3

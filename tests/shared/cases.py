@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 DTYPES = ["float32", "bfloat16", "float16"]
 SIZE = {"float32": 4, "bfloat16": 2, "float16": 2}
+CACHES = [*DTYPES, "int8"]  # of keys and values
 EPS = 1e-5
 
 

@@ -61,11 +61,12 @@ def requested(options):
     return {"sampling": _core.Sampling(**sampler), **{n: v for n, v in options.items() if n not in sampler}, **skips}
 
 
-def open_model(folder, dtype="auto", isa="", threads=2):
+def open_model(folder, dtype="auto", isa="", threads=2, kv_dtype="auto"):
     """A checkpoint on the device of this run; `isa` is for the CPU."""
     chosen = os.environ["SWIFTK_DEVICE"]
     pack = device.kernels(folder, dtype, chosen)
-    return _core.Model(str(folder), dtype=dtype, isa=isa, threads=threads, device=chosen, pack=pack)
+    options = {"dtype": dtype, "kv_dtype": kv_dtype, "isa": isa, "threads": threads}
+    return _core.Model(str(folder), **options, device=chosen, pack=pack)
 
 
 def open_session(model, *, context=0, threads=0, sampling=None, acceptance="coupled"):

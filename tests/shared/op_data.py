@@ -3,7 +3,7 @@
 import numpy as np
 from swiftk._testing import ops
 
-from reference import stored, value
+from reference import cached, stored
 
 
 def normal(rng, *shape):
@@ -12,6 +12,16 @@ def normal(rng, *shape):
 
 def weight(rng, rows, columns, dtype):
     return stored(normal(rng, rows, columns) / np.sqrt(columns), dtype)
+
+
+def size(x):
+    return max(np.sqrt((x * x).mean()), 1e-3)
+
+
+def assert_close(got, want, tolerance, unit=None):
+    """tolerance in units of the wanted array's root mean square, unless said otherwise."""
+    error = np.abs(got - want).max() / (unit or size(want))
+    assert error <= tolerance, f"largest error {error:.3g}"
 
 
 def angles(pos, d):
@@ -59,7 +69,7 @@ class Keys:
     """Random keys and values by position, [n, n_kv, d], as a dtype stores them."""
 
     def __init__(self, rng, n, n_kv, d, dtype):
-        self.k, self.v = (value(stored(normal(rng, n, n_kv, d), dtype)).astype(np.float32) for _ in range(2))
+        self.k, self.v = (cached(normal(rng, n, n_kv, d), dtype) for _ in range(2))
 
     def write(self, kernels, cache, slots, which):
         kernels.set_rows(cache, np.int32(slots), self.k[which], self.v[which])

@@ -27,6 +27,22 @@ def value(a):
     return a.astype(np.float64)
 
 
+def codes(x):
+    """x [.., d] as int8 and its scales [.., 1]: largest magnitudes / 127, cut to 16 significant bits."""
+    x = np.ascontiguousarray(x, np.float32)
+    scale = ((np.abs(x).max(-1, keepdims=True) / np.float32(127)).view(np.uint32) & 0xFFFFFF00).view(np.float32)
+    scale = np.where(scale < 2.0**-110, np.float32(0), scale)
+    return np.rint(x * (np.float32(1) / np.where(scale > 0, scale, np.inf))).astype(np.int8), scale
+
+
+def cached(x, dtype):
+    """Keys or values [.., d] as floats, as a cache stores them."""
+    if dtype == "int8":
+        code, scale = codes(x)
+        return code * scale
+    return value(stored(x, dtype)).astype(np.float32)
+
+
 def rmsnorm(x, weight, eps):
     x = np.asarray(x, np.float64)
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight

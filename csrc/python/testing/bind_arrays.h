@@ -34,6 +34,12 @@ inline DType parse_dtype(const std::string& name) {
   return *found;
 }
 
+inline DType parse_kv_dtype(const std::string& name) {
+  const std::optional<DType> found = kv_dtype_named(name);
+  want(found.has_value(), "dtype is '" + name + "', want float32, bfloat16, float16 or int8");
+  return *found;
+}
+
 inline Format parse_format(const std::string& name) {
   const std::optional<Format> found = format_named(name);
   want(found.has_value(), "format is '" + name + "', which is none of packed weights");

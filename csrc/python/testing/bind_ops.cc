@@ -92,10 +92,10 @@ class Kernels {
     return w;
   }
 
-  // Every byte 0xff: NaN in each dtype.
+  // Every byte 0xff: NaN in each dtype, and NaN as a scale.
   std::unique_ptr<Cache> cache(int n_kv, int d, int capacity, const std::string& dtype) {
     auto c = std::make_unique<Cache>();
-    c->layer.shape = {n_kv, d, (capacity + kKvBlock - 1) / kKvBlock, parse_dtype(dtype)};
+    c->layer.shape = {n_kv, d, (capacity + kKvBlock - 1) / kKvBlock, parse_kv_dtype(dtype)};
     c->memory = std::make_unique<Memory>(ops_, ops_->kv_bytes(c->layer.shape));
     c->layer.data = c->memory->data();
     std::memset(c->layer.data, 0xff, c->memory->bytes());

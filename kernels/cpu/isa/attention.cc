@@ -31,7 +31,8 @@ namespace {
 //
 // Like the matmul's: one accumulator per (query, key) or (query, feature), ascending order, so nothing depends on M.
 // Keys and values of bf16 lie in pairs: of two features, of two positions. Where there is a dot product of pairs,
-// queries and weights are rounded to bf16 for it, as activations are for weights.
+// queries and weights are rounded to bf16 for it, as activations are for weights. Of int8, codes are multiplied; a
+// score then takes its key's scale, and a weight its value's.
 #if defined(__AVX512F__)
 inline constexpr int kMaxQueries = 12, kSums = 24;  // sums: accumulators, of 32 registers
 #elif defined(__AVX2__)
@@ -41,7 +42,9 @@ inline constexpr int kMaxQueries = 3, kSums = 12;
 #endif
 
 template <DType T>
-using Element = std::conditional_t<T == DType::F32, float, uint16_t>;
+using Element = std::conditional_t<T == DType::F32, float, std::conditional_t<T == DType::I8, int8_t, uint16_t>>;
+template <DType T>
+inline constexpr bool kScaled = T == DType::I8;
 
 // A lane of a line of keys or values: a pair, or one element.
 template <DType T>
@@ -118,12 +121,25 @@ void score_panels(const Element<T>* keys, int d, const Factor<T>* query, float* 
     for (int m = 0; m < M; ++m) acc[i][m] = Vec{};
   }
   constexpr int kLine = kKeys * kPair<T>, kBytes = P * kLine * sizeof(Element<T>);
+  const size_t panel = key_panel_elements(T, d);
   for (int lane = 0; lane < d / kPair<T>; ++lane, ahead += kBytes) {
-    for (int i = 0; i < kBytes; i += 64) prefetch(ahead + i);
+    if (kBytes >= 64 || lane * kBytes % 64 == 0) {
+      for (int i = 0; i < kBytes; i += 64) prefetch(ahead + i);
+    }
     const Element<T>* const lines = keys + lane * kLine;
     const Factor<T>* const factors = query + lane * kFactors<T> * M;
-    multiply_lanes<T>([&](int i) { return lines + size_t(i / kVectors) * d * kKeys + i % kVectors * W * kPair<T>; },
+    multiply_lanes<T>([&](int i) { return lines + i / kVectors * panel + i % kVectors * W * kPair<T>; },
                       [&](int m, int part) { return factors[part * M + m]; }, acc);
+  }
+  if constexpr (kScaled<T>) {
+#pragma GCC unroll 8
+    for (int i = 0; i < N; ++i) {
+      if (i % kVectors == 0) prefetch(ahead + i / kVectors * 64);
+      const Element<T>* const scales = keys + (i / kVectors + 1) * panel - kKeys * sizeof(float);
+      const Vec scale = load(reinterpret_cast<const float*>(scales) + i % kVectors * W);
+#pragma GCC unroll 16
+      for (int m = 0; m < M; ++m) acc[i][m] *= scale;
+    }
   }
 #pragma GCC unroll 16
   for (int m = 0; m < M; ++m) {
@@ -137,7 +153,7 @@ template <DType T, int M>
 void score_run(const Element<T>* keys, int panels, int d, const Factor<T>* query, float* out, const Element<T>* ahead) {
   constexpr int kMost = kSums / M * W / kKeys;
   constexpr int P = kMost >= 4 ? 4 : kMost >= 2 ? 2 : 1;
-  const size_t panel = size_t(d) * kKeys;
+  const size_t panel = key_panel_elements(T, d);
   int i = 0;
   for (; i + P <= panels; i += P) {
     score_panels<T, P, M>(keys + i * panel, d, query, out + i * kKeys,
@@ -338,6 +354,9 @@ class Tile {
     const int begin = std::max(shared_begin_, block * kKvBlock), end = std::min(shared_end_, (block + 1) * kKvBlock);
     if (begin >= end) return;
     const int panel = begin / kKeys, panels = ceil_div(end, kKeys) - panel;
+    if constexpr (kScaled<T>) {  // the next scales that are read
+      for (int i = 0; i < kKvBlock; i += 16) prefetch(value_scales(block * kKvBlock + i));
+    }
     score_panels_of(panel, panels, scores_ + (panel * kKeys - start_), ahead);
   }
 
@@ -345,7 +364,10 @@ class Tile {
   // that sees nothing of the split.
   void weigh_first(const State& s) {
     score_scratch();
-    for (int m = 0; m < count_; ++m) softmax(m, s);
+    for (int m = 0; m < count_; ++m) {
+      softmax(m, s);
+      if constexpr (kScaled<T>) scale_weights(m);
+    }
     std::fill_n(s.out, size_t(count_) * layout_.v_stride, 0.0f);
     for (int m = 0; m < count_; ++m) add(m, first(m), std::min(all_begin_, last(m)), s.out);
   }
@@ -479,6 +501,24 @@ class Tile {
 #endif
     store(row + i, p);
     return p;
+  }
+
+  const float* value_scales(int slot) const {
+    return reinterpret_cast<const float*>(data() +
+                                          layout_.value_scale(kv_head_, blocks_[slot / kKvBlock], slot % kKvBlock));
+  }
+  // Weights times their values' scales. The sum of exponentials has none.
+  void scale_weights(int m) const {
+    for (int r = 0; r < visible_[m].n; ++r) {
+      Run run = visible_[m].runs[r].clip(start_, stop_);
+      while (run.count > 0) {
+        const int n = std::min(run.count, kKvBlock - run.slot % kKvBlock);
+        const float* const scale = value_scales(run.slot);
+        float* const weight = row(m) + (run.pos - start_);
+        for (int i = 0; i < n; ++i) weight[i] *= scale[i];
+        run = {run.pos + n, run.slot + n, run.count - n};
+      }
+    }
   }
 
   // The run of a position that query m sees.
@@ -792,6 +832,7 @@ void attention(Ctx& ctx, const AttentionArgs& a) {
   switch (a.kv.shape.dtype) {
     case DType::F32: return run<DType::F32>(ctx, a);
     case DType::BF16: return run<DType::BF16>(ctx, a);
+    case DType::I8: return run<DType::I8>(ctx, a);
     default: return run<DType::F16>(ctx, a);
   }
 }

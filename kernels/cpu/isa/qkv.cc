@@ -1,6 +1,7 @@
 // q, k, v = W rmsnorm(x) + bias, norm of heads, rotary embedding, append to the cache. A task is a head: one pass.
 #include "activations.h"
 #include "isa.h"
+#include "kv_codes.h"
 
 namespace swiftk::SWIFTK_ISA {
 namespace {
@@ -14,15 +15,21 @@ void rotate(float* x, const float* cos, const float* sin, int half) {
   }
 }
 
-// Stores x [d] from element `at` on, feature i at offset(i) from there.
+// Stores x [d] from element `at` on, feature i at offset(i) from there; of int8, its scale at `scale`.
 template <class Offset>
-void store_cache(const KvLayer& kv, const float* x, size_t at, Offset&& offset) {
+void store_cache(const KvLayer& kv, const float* x, size_t at, size_t scale, Offset&& offset) {
   const auto scatter = [&]<class Element>(Element* data, auto&& convert) {
     for (int i = 0; i < kv.shape.d; ++i) data[at + offset(i)] = convert(x[i]);
   };
   switch (kv.shape.dtype) {
     case DType::F32: return scatter(static_cast<float*>(kv.data), [](float f) { return f; });
     case DType::BF16: return scatter(static_cast<uint16_t*>(kv.data), f32_to_bf16);
+    case DType::I8: {
+      int8_t* const data = static_cast<int8_t*>(kv.data);
+      const float its = kv_scale(x, kv.shape.d);
+      std::memcpy(data + scale, &its, sizeof its);
+      return put_codes(x, kv.shape.d, its, [&](int i, int8_t code) { data[at + offset(i)] = code; });
+    }
     default: return scatter(static_cast<uint16_t*>(kv.data), f32_to_f16);
   }
 }
@@ -37,7 +44,8 @@ void finish_row(const QkvArgs& a, const KvLayout& layout, int head, int row, flo
   const Rows& rows = *a.rows;
   const int slot = rows.slot[row], block = rows.view(row).blocks[slot / kKvBlock], place = slot % kKvBlock;
   if (v_head >= 0) {
-    return store_cache(a.kv, x, layout.value(v_head, block, place), [&](int i) { return layout.value_feature(i); });
+    return store_cache(a.kv, x, layout.value(v_head, block, place), layout.value_scale(v_head, block, place),
+                       [&](int i) { return layout.value_feature(i); });
   }
   const float* const norm = kv_head < 0 ? a.q_norm : a.k_norm;
   const int rope = kv_head < 0 ? a.query_rope : a.rope;
@@ -48,7 +56,8 @@ void finish_row(const QkvArgs& a, const KvLayout& layout, int head, int row, flo
   }
   if (norm && a.norm_over == QkNorm::RotatedHeads) normalise(x, norm, d, a.eps, x);
   if (kv_head >= 0) {
-    return store_cache(a.kv, x, layout.key(kv_head, block, place), [&](int i) { return layout.key_feature(i); });
+    return store_cache(a.kv, x, layout.key(kv_head, block, place), layout.key_scale(kv_head, block, place),
+                       [&](int i) { return layout.key_feature(i); });
   }
   std::copy_n(x, d, a.q + (size_t(row) * a.n_heads + head) * d);
 }
