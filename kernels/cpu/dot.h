@@ -5,6 +5,23 @@
 
 namespace swiftk::SWIFTK_ISA {
 
+using ByteVec = int8_t __attribute__((vector_size(W)));
+
+inline Vec to_float(IntVec v) { return __builtin_convertvector(v, Vec); }
+
+// W signed bytes.
+inline Vec load_bytes(const int8_t* p) {
+#if defined(__AVX512F__)
+  return to_float((IntVec)_mm512_maskz_cvtepi8_epi32(0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+#elif defined(__AVX2__)
+  return to_float((IntVec)_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+#else
+  ByteVec v;
+  std::memcpy(&v, p, sizeof v);
+  return __builtin_convertvector(v, Vec);
+#endif
+}
+
 // The low bytes of W integers.
 inline void store_bytes(void* p, IntVec v) {
 #if defined(__AVX512F__)
@@ -12,6 +29,36 @@ inline void store_bytes(void* p, IntVec v) {
 #else
   const ByteVec bytes = __builtin_convertvector(v, ByteVec);
   std::memcpy(p, &bytes, sizeof bytes);
+#endif
+}
+
+// W lanes of two signed bytes each, as lanes of two 16-bit integers.
+inline IntVec load_byte_pairs(const int8_t* p) {
+#if defined(__AVX512F__)
+  return (IntVec)_mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+#elif defined(__AVX2__)
+  return (IntVec)_mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#else
+  using Bytes = int8_t __attribute__((vector_size(2 * W)));
+  using Shorts = int16_t __attribute__((vector_size(4 * W)));
+  Bytes bytes;
+  std::memcpy(&bytes, p, sizeof bytes);
+  return (IntVec) __builtin_convertvector(bytes, Shorts);
+#endif
+}
+
+// sum += a * b + a' * b' for the two 16-bit integers of each lane. `by` has one pair in every lane.
+inline void add_pair_products(IntVec pairs, IntVec by, IntVec& sum) {
+#if defined(__AVX512VNNI__)
+  sum = (IntVec)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)pairs, (__m512i)by);
+#elif defined(__AVX512F__)
+  sum += (IntVec)_mm512_madd_epi16((__m512i)pairs, (__m512i)by);
+#elif defined(__AVX2__)
+  sum += (IntVec)_mm256_madd_epi16((__m256i)pairs, (__m256i)by);
+#elif defined(__SSE2__)
+  sum += (IntVec)_mm_madd_epi16((__m128i)pairs, (__m128i)by);
+#else
+  sum += (pairs << 16 >> 16) * (by << 16 >> 16) + (pairs >> 16) * (by >> 16);
 #endif
 }
 

@@ -30,7 +30,7 @@
 // both are the value.
 //
 // Cache: blocks, one after another. In a block, per KV head: K [kKvBlock / 16][d][16], so that one vector holds a
-// feature of 16 keys; then, per KV head: V [kKvBlock][d rounded up to 16]. Of bf16 a lane of 32 bits is a pair: of two
+// feature of 16 keys; then, per KV head: V [kKvBlock][d rounded up to 16]. Of bf16 and int8 a lane is a pair: of two
 // features of a key, K [kKvBlock / 16][d / 2][16][2]; of a feature of two tokens, V [kKvBlock / 2][d rounded up][2].
 // Of int8, 16 scales f32 end each panel of K, and kKvBlock scales f32 come after each head's V. A key or a value is its
 // codes times its scale. A scale has at most 16 significant bits, so these products are exact floats.
@@ -114,7 +114,7 @@ constexpr size_t panel_bytes(int k, Format f, bool fragments = false) {
 constexpr int panels_of(int rows) { return ceil_div(rows, kPanelRows); }
 
 inline constexpr int kBlockPanels = kKvBlock / kKeys;
-constexpr int lane_elements(DType t) { return t == DType::BF16 ? 2 : 1; }  // of keys and values
+constexpr int lane_elements(DType t) { return t == DType::BF16 || t == DType::I8 ? 2 : 1; }  // of keys and values
 
 // Elements of a panel of keys.
 constexpr size_t key_panel_elements(DType t, int d) {

@@ -11,6 +11,9 @@
 #include <immintrin.h>
 #else
 #include <cmath>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 #endif
 
 namespace swiftk::SWIFTK_ISA {
@@ -26,7 +29,6 @@ inline constexpr int W = 4;
 using Vec = float __attribute__((vector_size(4 * W)));
 using IntVec = int32_t __attribute__((vector_size(4 * W)));
 using HalfVec = uint16_t __attribute__((vector_size(2 * W)));
-using ByteVec = int8_t __attribute__((vector_size(W)));
 
 inline Vec load(const float* p) {
   Vec v;
@@ -145,28 +147,12 @@ inline Vec load_f16(const uint16_t* p) {
   return from_f16(h);
 }
 
-inline Vec to_float(IntVec v) { return __builtin_convertvector(v, Vec); }
-
-// W signed bytes.
-inline Vec load_bytes(const int8_t* p) {
-#if defined(__AVX512F__)
-  return to_float((IntVec)_mm512_maskz_cvtepi8_epi32(0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
-#elif defined(__AVX2__)
-  return to_float((IntVec)_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
-#else
-  ByteVec v;
-  std::memcpy(&v, p, sizeof v);
-  return __builtin_convertvector(v, Vec);
-#endif
-}
-
 // W elements of a stored type.
 template <DType T>
 inline Vec load_as(const void* p) {
   if constexpr (T == DType::F32) return load(static_cast<const float*>(p));
   if constexpr (T == DType::BF16) return load_bf16(static_cast<const uint16_t*>(p));
   if constexpr (T == DType::F16) return load_f16(static_cast<const uint16_t*>(p));
-  if constexpr (T == DType::I8) return load_bytes(static_cast<const int8_t*>(p));
 }
 
 // W elements of a weight's type, which is known at run time only.

@@ -11,11 +11,13 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <iterator>
 #include <new>
 #include <span>
 #include <utility>
 
+#include "dot.h"
 #include "isa.h"
 #include "layout.h"
 #include "ops.h"
@@ -31,8 +33,11 @@ namespace {
 //
 // Like the matmul's: one accumulator per (query, key) or (query, feature), ascending order, so nothing depends on M.
 // Keys and values of bf16 lie in pairs: of two features, of two positions. Where there is a dot product of pairs,
-// queries and weights are rounded to bf16 for it, as activations are for weights. Of int8, codes are multiplied; a
-// score then takes its key's scale, and a weight its value's.
+// queries and weights are rounded to bf16 for it, as activations are for weights.
+//
+// Codes of int8 lie in pairs, too. They are multiplied by integers of 16 bits: queries, and weights times their values'
+// scales, with one scale for all of a query's. So the sums of a split are exact, whatever their order. A score then
+// takes its query's scale and its key's.
 #if defined(__AVX512F__)
 inline constexpr int kMaxQueries = 12, kSums = 24;  // sums: accumulators, of 32 registers
 #elif defined(__AVX2__)
@@ -50,7 +55,9 @@ inline constexpr bool kScaled = T == DType::I8;
 template <DType T>
 inline constexpr int kPair = lane_elements(T);
 template <DType T>
-inline constexpr bool kDots = kBf16Dot && T == DType::BF16;
+inline constexpr bool kDots = kScaled<T> || (kBf16Dot && T == DType::BF16);
+template <DType T>
+using Sum = std::conditional_t<kScaled<T>, IntVec, Vec>;
 // A lane is multiplied by so many factors: a rounded pair, or a float for each element.
 template <DType T>
 using Factor = std::conditional_t<kDots<T>, int32_t, float>;
@@ -63,7 +70,7 @@ inline constexpr int kScoreStride =
 // acc[i][m] += the product of W lanes at line(i) and factor(m, part), element by element. The fewer of both are held in
 // registers beside the accumulators: all lines, or all factors.
 template <DType T, int N, int M, class Line, class Factors>
-[[gnu::always_inline]] inline void multiply_lanes(Line&& line, Factors&& factor, Vec (&acc)[N][M]) {
+[[gnu::always_inline]] inline void multiply_lanes(Line&& line, Factors&& factor, Sum<T> (&acc)[N][M]) {
   const auto all = [&](auto&& left, auto&& right, auto&& add) {
     if constexpr (N <= M) {
       decltype(left(0)) lanes[N];
@@ -87,7 +94,10 @@ template <DType T, int N, int M, class Line, class Factors>
       }
     }
   };
-  if constexpr (kDots<T>) {
+  if constexpr (kScaled<T>) {
+    all([&](int i) { return load_byte_pairs(line(i)); }, [&](int m) { return splat_bits(factor(m, 0)); },
+        [](IntVec lanes, IntVec by, IntVec& sum) { add_pair_products(lanes, by, sum); });
+  } else if constexpr (kDots<T>) {
 #if defined(__AVX512BF16__)
     all([&](int i) { return (__m512bh)load_bits(line(i)); },
         [&](int m) { return (__m512bh)_mm512_set1_epi32(factor(m, 0)); },
@@ -109,16 +119,17 @@ template <DType T, int N, int M, class Line, class Factors>
 }
 
 // out[m][key] = sum over i of query[i][m] * keys[i][key] for P panels of 16 keys. query [d / kPair][kFactors][M], out
-// [M][kScoreStride]. Meanwhile as many bytes are fetched from `ahead`: a head's keys and values lie in pieces of a few
-// kilobytes, which end before a processor has guessed that more of them will be read.
+// [M][kScoreStride]; of int8, the scales of queries [M] come after these. Meanwhile as many bytes are fetched from
+// `ahead`: a head's keys and values lie in pieces of a few kilobytes, which end before a processor has guessed that
+// more of them will be read.
 template <DType T, int P, int M>
 void score_panels(const Element<T>* keys, int d, const Factor<T>* query, float* out, const char* ahead) {
   constexpr int kVectors = kKeys / W, N = P * kVectors;  // vectors per panel, in all
-  Vec acc[N][M];
+  Sum<T> acc[N][M];
 #pragma GCC unroll 8
   for (int i = 0; i < N; ++i) {
 #pragma GCC unroll 16
-    for (int m = 0; m < M; ++m) acc[i][m] = Vec{};
+    for (int m = 0; m < M; ++m) acc[i][m] = Sum<T>{};
   }
   constexpr int kLine = kKeys * kPair<T>, kBytes = P * kLine * sizeof(Element<T>);
   const size_t panel = key_panel_elements(T, d);
@@ -132,19 +143,23 @@ void score_panels(const Element<T>* keys, int d, const Factor<T>* query, float* 
                       [&](int m, int part) { return factors[part * M + m]; }, acc);
   }
   if constexpr (kScaled<T>) {
+    const float* const of_query = reinterpret_cast<const float*>(query + d / kPair<T> * M);
 #pragma GCC unroll 8
     for (int i = 0; i < N; ++i) {
       if (i % kVectors == 0) prefetch(ahead + i / kVectors * 64);
       const Element<T>* const scales = keys + (i / kVectors + 1) * panel - kKeys * sizeof(float);
       const Vec scale = load(reinterpret_cast<const float*>(scales) + i % kVectors * W);
 #pragma GCC unroll 16
-      for (int m = 0; m < M; ++m) acc[i][m] *= scale;
+      for (int m = 0; m < M; ++m) {
+        store(out + m * kScoreStride + i * W, to_float(acc[i][m]) * splat(of_query[m]) * scale);
+      }
     }
-  }
+  } else {
 #pragma GCC unroll 16
-  for (int m = 0; m < M; ++m) {
+    for (int m = 0; m < M; ++m) {
 #pragma GCC unroll 8
-    for (int i = 0; i < N; ++i) store(out + m * kScoreStride + i * W, acc[i][m]);
+      for (int i = 0; i < N; ++i) store(out + m * kScoreStride + i * W, acc[i][m]);
+    }
   }
 }
 
@@ -166,16 +181,16 @@ void score_run(const Element<T>* keys, int panels, int d, const Factor<T>* query
 }
 
 // out[m][feature] += sum over positions c of weight[m][c] * values[c][feature], N vectors of features. `lines` lines of
-// kPair positions; weight [M][kScoreStride] of their factors. `step` bytes for each line are fetched from `ahead`
-// meanwhile.
+// kPair positions; weight [M][kScoreStride] of their factors; out: of int8, integers. `step` bytes for each line are
+// fetched from `ahead` meanwhile.
 template <DType T, int N, int M>
 void add_values(const Element<T>* values, int stride, int lines, const Factor<T>* weight, float* out, const char* ahead,
                 int step) {
-  Vec acc[N][M];
+  Sum<T> acc[N][M];
 #pragma GCC unroll 16
   for (int m = 0; m < M; ++m) {
 #pragma GCC unroll 8
-    for (int i = 0; i < N; ++i) acc[i][m] = load(out + size_t(m) * stride + i * W);
+    for (int i = 0; i < N; ++i) std::memcpy(&acc[i][m], out + size_t(m) * stride + i * W, sizeof(Sum<T>));
   }
   for (int c = 0; c < lines; ++c, ahead += step) {
     for (int i = 0; i < step; i += 64) prefetch(ahead + i);
@@ -187,7 +202,7 @@ void add_values(const Element<T>* values, int stride, int lines, const Factor<T>
 #pragma GCC unroll 16
   for (int m = 0; m < M; ++m) {
 #pragma GCC unroll 8
-    for (int i = 0; i < N; ++i) store(out + size_t(m) * stride + i * W, acc[i][m]);
+    for (int i = 0; i < N; ++i) std::memcpy(out + size_t(m) * stride + i * W, &acc[i][m], sizeof(Sum<T>));
   }
 }
 
@@ -303,7 +318,7 @@ class Tile {
         lines_(reinterpret_cast<Element<T>*>(tail_ + kMaxQueries * kScoreStride)) {}
   static size_t floats(const KvLayout& l) { return size_t(kMaxQueries) * (l.d + kScoreStride); }
   static size_t shared_floats(const KvLayout& l) {
-    return size_t(kMaxQueries) * kScoreStride + (kPair<T> > 1 ? kMostLines * size_t(l.v_stride) : 0);
+    return size_t(kMaxQueries) * kScoreStride + (kPair<T> > 1 && !kScaled<T> ? kMostLines * size_t(l.v_stride) : 0);
   }
 
   // Queries [begin, end) of a KV head; query i is head i % group of row i / group.
@@ -318,7 +333,11 @@ class Tile {
       visible_[m].set(*a_.rows, (begin + m) / group_, a_.window);
       first_ = std::min(first_, visible_[m].first);
       last_ = std::max(last_, visible_[m].last);
-      set_query(m, a_.q + row_offset(m));
+      if constexpr (kScaled<T>) {
+        round_query(m, a_.q + row_offset(m));
+      } else {
+        set_query(m, a_.q + row_offset(m));
+      }
     }
   }
 
@@ -366,7 +385,7 @@ class Tile {
     score_scratch();
     for (int m = 0; m < count_; ++m) {
       softmax(m, s);
-      if constexpr (kScaled<T>) scale_weights(m);
+      if constexpr (kScaled<T>) round_weights(m);
     }
     std::fill_n(s.out, size_t(count_) * layout_.v_stride, 0.0f);
     for (int m = 0; m < count_; ++m) add(m, first(m), std::min(all_begin_, last(m)), s.out);
@@ -377,7 +396,15 @@ class Tile {
     if (begin < end) weigh_lines(count_, begin, end - begin, weights(0, begin), s.out, ahead);
   }
   void weigh_last(const State& s) const {
-    for (int m = 0; m < count_; ++m) add(m, std::max(all_end_, first(m)), last(m), s.out);
+    for (int m = 0; m < count_; ++m) {
+      add(m, std::max(all_end_, first(m)), last(m), s.out);
+      if constexpr (kScaled<T>) {
+        float* const out = s.out + size_t(m) * layout_.v_stride;
+        for (int i = 0; i < layout_.v_stride; i += W) {
+          store(out + i, to_float(load_bits(out + i)) * splat(weight_scale_[m]));
+        }
+      }
+    }
   }
 
   void write(const State& s) const {
@@ -412,6 +439,31 @@ class Tile {
         *to = q[i] * a_.scale;
       }
     }
+  }
+
+  static constexpr float kLeast = 0x1p-100f;  // smaller magnitudes count as zeros, so that scales have inverses
+  static constexpr float kMost = 32767;       // of 16-bit integers
+
+  // As integers so small that no sum of their products with codes leaves 32 bits, and their scale.
+  void round_query(int m, const float* q) {
+    const float limit = std::min(kMost, std::floor(0x1p31f / 128 / static_cast<float>(layout_.d)));
+    float most = 0;
+    bool finite = true;
+    for (int i = 0; i < layout_.d; ++i) {
+      const float size = std::abs(q[i] * a_.scale);
+      finite &= size < kInfinity;
+      most = std::max(most, size);
+    }
+    const bool some = finite && most > kLeast;
+    const auto code = [&](int i) {
+      const float x = some ? q[i] * a_.scale * (limit / most) : 0;
+      return static_cast<uint32_t>(static_cast<int32_t>((x + 0x1.8p23f) - 0x1.8p23f));
+    };
+    for (int i = 0; i < layout_.d; i += 2) {
+      const uint32_t pair = (code(i) & 0xffff) | code(i + 1) << 16;
+      std::memcpy(query_ + i / 2 * count_ + m, &pair, sizeof pair);
+    }
+    query_[layout_.d / 2 * count_ + m] = !finite ? NAN : some ? most / limit : 0;
   }
 
   int first(int m) const { return std::max(visible_[m].first, start_); }
@@ -493,7 +545,7 @@ class Tile {
   // are done with. Returns their values.
   static Vec store_weights(float* row, int i, Vec p) {
 #if defined(__AVX512BF16__)
-    if constexpr (kDots<T>) {
+    if constexpr (kDots<T> && !kScaled<T>) {
       const __m256bh rounded = _mm512_cvtneps_pbh((__m512)p);
       std::memcpy(reinterpret_cast<char*>(row) + i * sizeof(uint16_t), &rounded, sizeof rounded);
       return load_bf16(reinterpret_cast<const uint16_t*>(&rounded));
@@ -519,6 +571,32 @@ class Tile {
         run = {run.pos + n, run.slot + n, run.count - n};
       }
     }
+  }
+
+  // Weights as 16-bit integers, in the room of the scores, and their scale.
+  void round_weights(int m) {
+    weight_scale_[m] = 0;
+    const int begin = first(m) - start_, end = last(m) - start_;
+    if (begin >= end) return;
+    scale_weights(m);
+    float* const x = row(m);
+    const int from = begin / kKeys * kKeys, to = ceil_div(end, kKeys) * kKeys;
+    Vec best{}, none{};  // none: zeros where all are finite
+    for (int i = from; i < to; i += W) {
+      const Vec v = load(x + i);
+      best = greatest(best, v);
+      none += v - v;
+    }
+    const float most = max_lanes(best);
+    const bool finite = sum_lanes(none) == 0, some = finite && most > kLeast;
+    const Vec by = splat(some ? kMost / most : 0), magic = splat(0x1.8p23f);
+    using Shorts = int16_t __attribute__((vector_size(2 * W)));
+    for (int i = from; i < to; i += W) {
+      const Vec whole = some ? (load(x + i) * by + magic) - magic : Vec{};
+      const Shorts shorts = __builtin_convertvector(__builtin_convertvector(whole, IntVec), Shorts);
+      std::memcpy(reinterpret_cast<char*>(x) + i * sizeof(int16_t), &shorts, sizeof shorts);
+    }
+    weight_scale_[m] = !finite ? NAN : some ? most / kMost : 0;
   }
 
   // The run of a position that query m sees.
@@ -554,9 +632,24 @@ class Tile {
     }
   }
 
+  // The values of query m alone, of int8: what lies beside one in a pair has a weight of 0.
+  void add_codes(int m, int pos, int end, float* out) const {
+    while (pos < end) {
+      const Run& run = run_at(m, pos);
+      const int slot = run.slot + pos - run.pos, beside = slot % 2;
+      const int n = std::min({run.pos + run.count - pos, end - pos, kKvBlock - slot % kKvBlock});
+      Factor<T> weight[kKvBlock / 2] = {};
+      std::memcpy(reinterpret_cast<int16_t*>(weight) + beside, reinterpret_cast<int16_t*>(row(m)) + (pos - start_),
+                  n * sizeof(int16_t));
+      weigh_lines(1, slot - beside, (beside + n + 1) / 2 * 2, weight, out, nullptr);
+      pos += n;
+    }
+  }
+
   // The values of query m alone at positions [pos, end) of the split, all of which it sees.
   void add(int m, int pos, int end, float* out) const {
     out += size_t(m) * layout_.v_stride;
+    if constexpr (kScaled<T>) return add_codes(m, pos, end, out);
     while (pos < end) {
       const int run = in_place(m, pos, end);
       for (int left = run, slot = slot_at(m, pos); left > 0;) {
@@ -566,7 +659,7 @@ class Tile {
         slot += n;
         left -= n;
       }
-      if constexpr (kPair<T> > 1) {
+      if constexpr (kPair<T> > 1 && !kScaled<T>) {
         const Factor<T>* const weight = weights(m, pos);
         int lines = 0;
         for (; pos < end && lines < kMostLines && in_place(m, pos, end) == 0; pos = pos / 2 * 2 + 2) {
@@ -586,6 +679,7 @@ class Tile {
   Element<T>* const lines_;                           // [kMostLines, v_stride, 2] of pairs
   const int32_t* blocks_ = nullptr;
   std::array<Visible, kMaxQueries> visible_;
+  std::array<float, kMaxQueries> weight_scale_{};  // of int8
   int kv_head_ = 0, begin_ = 0, count_ = 0;
   int first_ = 0, last_ = 0;               // positions that any query sees
   int start_ = 0, stop_ = 0;               // positions of the split
