@@ -93,14 +93,14 @@ constexpr std::optional<Format> format_named(std::string_view name) {
   return std::nullopt;
 }
 
-// Of weights.
+// A dtype of weights.
 constexpr std::optional<DType> dtype_named(std::string_view name) {
   for (const DType t : {DType::F32, DType::BF16, DType::F16}) {
     if (name == name_of(t)) return t;
   }
   return std::nullopt;
 }
-// Of keys and values.
+// A dtype of keys and values.
 constexpr std::optional<DType> kv_dtype_named(std::string_view name) {
   return name == name_of(DType::I8) ? DType::I8 : dtype_named(name);
 }

@@ -30,9 +30,9 @@
 // both are the value.
 //
 // Cache: blocks, one after another. In a block, per KV head: K [kKvBlock / 16][d][16], so that one vector holds a
-// feature of 16 keys; then, per KV head: V [kKvBlock][d rounded up to 16]. Of bf16 and int8 a lane is a pair: of two
+// feature of 16 keys; then, per KV head: V [kKvBlock][d rounded up to 16]. A lane of bf16 and int8 is a pair: of two
 // features of a key, K [kKvBlock / 16][d / 2][16][2]; of a feature of two tokens, V [kKvBlock / 2][d rounded up][2].
-// Of int8, 16 scales f32 end each panel of K, and kKvBlock scales f32 come after each head's V. A key or a value is its
+// Scales of int8 are f32: 16 end each panel of K, and kKvBlock come after the V of each head. A key or a value is its
 // codes times its scale. A scale has at most 16 significant bits, so these products are exact floats.
 #pragma once
 #include "format.h"
@@ -138,7 +138,7 @@ struct KvLayout {
   size_t value(int head, int b, int place) const {
     return values_of(head, b) + size_t(place / pair * pair) * v_stride + place % pair;
   }
-  // Of int8.
+  // Scales, which int8 has alone.
   size_t key_scale(int head, int b, int place) const {
     return key_panel(head, b, place / kKeys + 1) - (kKeys - place % kKeys) * sizeof(float);
   }

@@ -8,7 +8,7 @@
 namespace swiftk::SWIFTK_ISA {
 namespace {
 
-// Of a slot: where a head's K and V begin, and of int8 where their scales lie.
+// Elements at which K and V of a head begin at a slot, and those of their scales, which int8 has alone.
 struct Place {
   size_t k, v, k_scale, v_scale;
 
