@@ -327,12 +327,8 @@ class Tile {
     blocks_ = a_.rows->view(begin / group_).blocks;
     begin_ = begin;
     count_ = end - begin;
-    first_ = INT32_MAX;
-    last_ = 0;
     for (int m = 0; m < count_; ++m) {
       visible_[m].set(*a_.rows, (begin + m) / group_, a_.window);
-      first_ = std::min(first_, visible_[m].first);
-      last_ = std::max(last_, visible_[m].last);
       if constexpr (kScaled<T>) {
         round_query(m, a_.q + row_offset(m));
       } else {
@@ -342,8 +338,6 @@ class Tile {
   }
 
   int count() const { return count_; }
-  int first_split() const { return first_ / kSplit; }
-  int last_split() const { return (last_ - 1) / kSplit; }
 
   // Goes to a split.
   void start(int split) {
@@ -500,7 +494,7 @@ class Tile {
     const int panel = from / kKeys;
     for (int at = panel, end = ceil_div(to, kKeys); at < end;) {
       const int n = std::min(end - at, kBlockPanels - at % kBlockPanels);
-      score_panels_of(at, n, tail_ + (at - panel) * kKeys, nullptr);
+      score_panels_of(at, n, tail_ + (at - panel) * kKeys, keys(at / kBlockPanels));
       at += n;
     }
     for (int m = 0; m < count_; ++m) {
@@ -681,7 +675,6 @@ class Tile {
   std::array<Visible, kMaxQueries> visible_;
   std::array<float, kMaxQueries> weight_scale_{};  // of int8
   int kv_head_ = 0, begin_ = 0, count_ = 0;
-  int first_ = 0, last_ = 0;               // positions that any query sees
   int start_ = 0, stop_ = 0;               // positions of the split
   int shared_begin_ = 0, shared_end_ = 0;  // of its shared ones, those that any query sees
   int all_begin_ = 0, all_end_ = 0;        // that all see, whole lines
@@ -759,17 +752,15 @@ Shape shape_of(Ctx& ctx, const AttentionArgs& a) {
   return s;
 }
 
-constexpr int kTogether = 16;  // tiles that a thread takes through a split side by side
+constexpr int kTogether = 16;       // tiles that a thread takes through a split side by side
+constexpr int kTasksPerThread = 4;  // at least, so that none waits long for the last one
 
 // The tiles of a thread, and where their states are.
 template <DType T>
 class Together {
  public:
   Together(const AttentionArgs& a, const KvLayout& layout, const Shape& s, Tile<T>* tiles, float* memory)
-      : shape_(s), layout_(layout), tiles_(tiles) {
-    float* const own = memory + Tile<T>::shared_floats(layout);
-    for (int i = 0; i < kTogether; ++i) new (tiles + i) Tile<T>(a, layout, own + i * Tile<T>::floats(layout), memory);
-  }
+      : args_(a), shape_(s), layout_(layout), tiles_(tiles), memory_(memory) {}
   static size_t floats(const KvLayout& l) { return Tile<T>::shared_floats(l) + kTogether * Tile<T>::floats(l); }
   static Tile<T>* take(Ctx& ctx) { return ctx.scratch.take<Tile<T>>(size_t(ctx.pool.size()) * kTogether); }
 
@@ -782,6 +773,10 @@ class Together {
     text_ = &text;
     first_ = first;
     n_ = n;
+    for (; made_ < n; ++made_) {
+      float* const own = memory_ + Tile<T>::shared_floats(layout_) + made_ * Tile<T>::floats(layout_);
+      new (tiles_ + made_) Tile<T>(args_, layout_, own, memory_);
+    }
     for (int i = 0; i < n; ++i) {
       const Queries q = shape_.tile[text.tile + (first + i) % text.tiles];
       tiles_[i].set_queries((first + i) / text.tiles, q.begin, q.end);
@@ -817,10 +812,13 @@ class Together {
   }
 
  private:
+  const AttentionArgs& args_;
   const Shape& shape_;
   const KvLayout& layout_;
   Tile<T>* const tiles_;
+  float* const memory_;
   const Text* text_ = nullptr;
+  int made_ = 0;  // tiles
   int first_ = 0, n_ = 0;
 };
 
@@ -831,7 +829,8 @@ void run_whole(Ctx& ctx, const AttentionArgs& a, const Shape& s) {
   const size_t state = State::floats(layout, s.most), floats = Together<T>::floats(layout) + 2 * kTogether * state;
   float* const scratch = ctx.scratch.take<float>(ctx.pool.size() * floats);
   Tile<T>* const tiles = Together<T>::take(ctx);
-  const int chunks = ceil_div(s.most_tiles, kTogether);  // of a head of a text
+  const int busy = ceil_div(kTasksPerThread * ctx.pool.size(), s.texts * s.heads);
+  const int chunks = std::max(ceil_div(s.most_tiles, kTogether), std::min(s.most_tiles, busy));  // of a head of a text
   Tasks tasks(s.texts * s.heads * chunks);
   ctx.pool.run([&](int thread) {
     float *const totals = scratch + thread * floats, *const parts = totals + kTogether * state;
@@ -914,8 +913,7 @@ template <DType T>
 void run(Ctx& ctx, const AttentionArgs& a) {
   constexpr int kFewTiles = 64;  // whose states fit in a cache beside what is read
   const Shape s = shape_of(ctx, a);
-  const int tasks = s.texts * s.heads * ceil_div(s.most_tiles, kTogether);
-  const bool spread = s.tiles * s.heads <= kFewTiles || tasks < 4 * ctx.pool.size();
+  const bool spread = s.tiles * s.heads <= std::max(kFewTiles, kTasksPerThread * ctx.pool.size());
   spread ? run_spread<T>(ctx, a, s) : run_whole<T>(ctx, a, s);
 }
 
