@@ -11,7 +11,7 @@ namespace swiftk {
 namespace {
 
 constexpr char kPrefix[] = "swiftk.", kTable[] = "swiftk.converted";
-constexpr size_t kLine = 64;  // bytes; panels begin on one
+constexpr size_t kStart = 64;  // bytes; panels begin on one
 
 bool is_ours(const RawTensor& t) { return t.name.rfind(kPrefix, 0) == 0; }
 
@@ -117,8 +117,8 @@ std::optional<Converted> take_converted(std::vector<RawTensor>& tensors) {
     const auto its = ours.find(kPrefix + block.key);
     if (its == ours.end() || its->second.dtype != "I8") table.bad("tensor " + (kPrefix + block.key) + " is missing");
     const RawTensor& t = its->second;
-    if (reinterpret_cast<uintptr_t>(t.data) % kLine != 0) {
-      table.bad("tensor " + t.name + " does not begin at a multiple of " + std::to_string(kLine) + " bytes");
+    if (reinterpret_cast<uintptr_t>(t.data) % kStart != 0) {
+      table.bad("tensor " + t.name + " does not begin at a multiple of " + std::to_string(kStart) + " bytes");
     }
     PanelBlock& added =
         out.blocks.emplace_back(PanelBlock{block.key, {}, static_cast<const char*>(t.data), t.bytes, t.file});
