@@ -1,4 +1,4 @@
-// What a step reads, and so costs before it was measured, and as texts grow.
+// Bytes that a step reads. They are its price before it was measured, and they say how the price grows with a text.
 #pragma once
 #include <algorithm>
 #include <vector>

@@ -84,7 +84,7 @@ class KvPool {
   void read_rows(Ctx&, std::span<const int32_t> slots, float* out) const;
   // The same to the host's memory.
   void download_rows(Ctx&, std::span<const int32_t> slots, float* out) const;
-  // Where the contents of blocks lie: of each layer and plane block after block, then their features.
+  // The memory of these blocks: for each layer and plane, block after block; then the features of each block.
   std::vector<std::span<char>> parts(std::span<const int32_t> blocks) const;
   int row_floats() const { return n_layers_ * shape_.n_kv * 2 * shape_.d; }  // of a slot
   // Fills every byte with NaN patterns, so that a test sees any read of what was never written.

@@ -8,7 +8,7 @@
 
 namespace swiftk {
 
-// What a file has that is whole, and of this model.
+// The content of a file that was checked: it is whole, and belongs to this model.
 struct SavedBlock {
   std::vector<int32_t> tokens;  // of the block, after those of all blocks before it
   bool stretched = false;       // as Sequence::stretched

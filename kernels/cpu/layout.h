@@ -145,7 +145,7 @@ struct KvLayout {
   size_t value_scale(int head, int b, int place) const {
     return values_of(head, b) + size_t(kKvBlock) * v_stride + place * sizeof(float);
   }
-  // Of feature i, from feature 0 of the same key or value on.
+  // Offset of feature i from feature 0 of the same key or value.
   size_t key_feature(int i) const { return size_t(i / pair) * kKeys * pair + i % pair; }
   size_t value_feature(int i) const { return size_t(i) * pair; }
   size_t elements() const { return blocks * block; }

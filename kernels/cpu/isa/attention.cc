@@ -64,8 +64,9 @@ using Factor = std::conditional_t<kDots<T>, int32_t, float>;
 template <DType T>
 inline constexpr int kFactors = kDots<T> ? 1 : kPair<T>;
 
-inline constexpr int kScoreStride =
-    512 + kKeys;  // of a query's scores; as large as a split, and no multiple of a cache way
+inline constexpr int kSplit = kMassRun;  // positions
+static_assert(kSplit % kKvBlock == 0);
+inline constexpr int kScoreStride = kSplit + kKeys;  // of a query's scores; no multiple of a cache way
 
 // acc[i][m] += the product of W lanes at line(i) and factor(m, part), element by element. The fewer of both are held in
 // registers beside the accumulators: all lines, or all factors.
@@ -289,9 +290,6 @@ struct Visible {
   }
 };
 
-constexpr int kSplit = kScoreStride - kKeys;  // positions
-static_assert(kSplit == kMassRun && kSplit % kKvBlock == 0);
-
 // Softmax state of some queries over some keys: maximum, sum of exponentials, weighted sum of values.
 struct State {
   float* max;  // [M]
@@ -416,7 +414,7 @@ class Tile {
   }
   const Element<T>* data() const { return static_cast<const Element<T>*>(a_.kv.data); }
   const Factor<T>* query() const { return reinterpret_cast<const Factor<T>*>(query_); }
-  // Of a position of the split.
+  // The weights of query m from a position of the split on.
   const Factor<T>* weights(int m, int pos) const {
     return reinterpret_cast<const Factor<T>*>(row(m)) + (pos - start_) / kPair<T> * kFactors<T>;
   }
@@ -700,7 +698,8 @@ void merge(const State& into, const State& s, int queries, int stride) {
   }
 }
 
-// Of the attention of all keys, `all`, the queries' sum of what they give to those of `s`.
+// The part of their attention that queries give to the keys of `s`, summed over queries. all: their state over all
+// keys.
 float share(const State& s, const State& all, int queries) {
   float sum = 0;
   for (int m = 0; m < queries; ++m) {
@@ -750,6 +749,11 @@ Shape shape_of(Ctx& ctx, const AttentionArgs& a) {
     s.most_tiles = std::max(s.most_tiles, n);
   }
   return s;
+}
+
+// The text that has this unit, or this tile. first: where those of a text begin.
+const Text& text_with(const Shape& s, int Text::* first, int at) {
+  return *std::prev(std::ranges::upper_bound(std::span(s.text, s.texts), at, {}, first));
 }
 
 constexpr int kTogether = 16;       // tiles that a thread takes through a split side by side
@@ -870,8 +874,7 @@ void run_spread(Ctx& ctx, const AttentionArgs& a, const Shape& s) {
     Together<T> together(a, layout, s, tiles + thread * kTogether, scratch + thread * floats);
     for (int unit, end; units.next(unit, end);) {
       while (unit < end) {
-        const Text& text = *std::prev(
-            std::upper_bound(s.text, s.text + s.texts, unit, [](int u, const Text& t) { return u < t.unit; }));
+        const Text& text = text_with(s, &Text::unit, unit);
         const int wide = s.heads * text.tiles, at = unit - text.unit, first = at % wide;
         const int n = std::min({end - unit, wide - first, kTogether});
         together.load(text, first, n);
@@ -884,8 +887,7 @@ void run_spread(Ctx& ctx, const AttentionArgs& a, const Shape& s) {
     ctx.pool.barrier();
     for (int task, end; tasks.next(task, end);) {
       const int tile = task / s.heads, head = task % s.heads;
-      const Text& text =
-          *std::prev(std::upper_bound(s.text, s.text + s.texts, tile, [](int i, const Text& t) { return i < t.tile; }));
+      const Text& text = text_with(s, &Text::tile, tile);
       if (text.splits == 1) continue;
       const int at = head * text.tiles + tile - text.tile, wide = s.heads * text.tiles;
       together.load(text, at, 1);
