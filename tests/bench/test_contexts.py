@@ -1,8 +1,6 @@
 """The study of long contexts: its documents, the keys and values that its lanes share, its verdicts. Nothing about
 speed."""
 
-import importlib
-import json
 from pathlib import Path
 
 import pytest
@@ -14,31 +12,9 @@ from swiftk.text.tokenizer import Tokenizer
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture
-def bench(monkeypatch):
-    """bench(name) -> a module of the benchmarks."""
-    monkeypatch.syspath_prepend(str(ROOT))
-    return lambda name: importlib.import_module(f"bench.{name}")
-
-
-@pytest.fixture
-def chatting(tmp_path):
-    """The bundled model's tokenizer with a chat template."""
-    folder = tmp_path / "chatting"
-    folder.mkdir()
-    for file in demo_model().iterdir():
-        if file.name != "tokenizer_config.json":
-            (folder / file.name).symlink_to(file)
-    settings = demo_model() / "tokenizer_config.json"
-    told = json.loads(settings.read_text()) if settings.exists() else {}
-    told["chat_template"] = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}<assistant>"
-    (folder / "tokenizer_config.json").write_text(json.dumps(told))
-    return Tokenizer(folder)
-
-
 def test_prompts_of_a_document_have_their_length_and_begin_alike(bench, chatting):
     documents = bench("documents")
-    for tokenizer, chat in ((Tokenizer(demo_model()), False), (chatting, True)):
+    for tokenizer, chat in ((Tokenizer(demo_model()), False), (Tokenizer(chatting), True)):
         one, other = (documents.Document(tokenizer, chat, documents.whole(None), i, 2, 2048) for i in (0, 1))
         plain, asked = one.goes_on(1000), one.asks(1000, "Corin")
         told = tokenizer.decode(asked, skip_special_tokens=False)

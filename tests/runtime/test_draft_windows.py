@@ -64,25 +64,30 @@ def test_what_a_draft_does_not_see_changes_nothing_of_it(tiny_dir):
     assert compared > 3 and differ > 0, (compared, differ)
 
 
+def continued(theirs, text, places, token, steps):
+    """The tokens that transformers' model adds after a text and `token`, greedy, with keys of these places alone."""
+    found = []
+    with torch.no_grad():
+        whole = theirs(torch.tensor([text]), use_cache=True).past_key_values
+        cache, places = transformers.DynamicCache(), torch.tensor(places)
+        for number, layer in enumerate(whole.layers):
+            cache.update(layer.keys[:, :, places], layer.values[:, :, places], number)
+        for at in range(len(text), len(text) + steps):
+            out = theirs(
+                torch.tensor([[token]]), past_key_values=cache, position_ids=torch.tensor([[at]]), use_cache=True
+            )
+            token = int(out.logits[0, -1].argmax())
+            found.append(token)
+    return found
+
+
 @pytest.mark.parametrize("family", ["llama3", "qwen3"])
 def test_it_drafts_what_transformers_makes_of_the_same_keys(tiny_dir, family):
     folder = tiny_dir(family, layers=3, vocab_size=320)
     model = open_model(folder, dtype="float32")
     theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     root, *chain = drafted(model, TEXT, DraftSpec(window=70))
-    with torch.no_grad():
-        whole = theirs(torch.tensor([TEXT]), use_cache=True).past_key_values
-        cache, places = transformers.DynamicCache(), torch.tensor(seen(len(TEXT), 70))
-        for number, layer in enumerate(whole.layers):
-            cache.update(layer.keys[:, :, places], layer.values[:, :, places], number)
-        want, token = [], root
-        for at in range(len(TEXT), len(TEXT) + len(chain)):
-            out = theirs(
-                torch.tensor([[token]]), past_key_values=cache, position_ids=torch.tensor([[at]]), use_cache=True
-            )
-            token = int(out.logits[0, -1].argmax())
-            want.append(token)
-    assert chain == want
+    assert chain == continued(theirs, TEXT, seen(len(TEXT), 70), root, len(chain))
     assert chain != drafted(model, TEXT, DraftSpec())[1:], "the window changed nothing: the test would say nothing"
 
 
@@ -128,20 +133,8 @@ def test_heavy_runs_are_those_that_the_last_verification_attended_to(tiny_dir, r
     session.set_skip(_core.DraftSpec(window=70, heavy=runs))
     session.draft(_core.TreeRule(max_draft=6, **CHAIN))
     root, *chain = session.tree_tokens
-    with torch.no_grad():
-        whole = theirs(torch.tensor([text]), use_cache=True).past_key_values
-        places = torch.tensor([*range(BLOCK), *some, *range(end, len(text))])
-        cache = transformers.DynamicCache()
-        for number, layer in enumerate(whole.layers):
-            cache.update(layer.keys[:, :, places], layer.values[:, :, places], number)
-        want, token = [], root
-        for at in range(len(text), len(text) + len(chain)):
-            out = theirs(
-                torch.tensor([[token]]), past_key_values=cache, position_ids=torch.tensor([[at]]), use_cache=True
-            )
-            token = int(out.logits[0, -1].argmax())
-            want.append(token)
-    assert list(chain) == want
+    places = [*range(BLOCK), *some, *range(end, len(text))]
+    assert list(chain) == continued(theirs, text, places, root, len(chain))
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
