@@ -7,11 +7,12 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
+from .as_gguf import Missing
 from .harness import Study
 from .lanes import GREEDY, SAMPLED, in_turn
 from .many import CONTEXT, Lane, Llama, Many
 from .plots import lines
-from .process import PYTHON_LLAMA, Ended, Missing, llama
+from .process import PYTHON_LLAMA, Ended, llama
 from .texts import STREAMS
 
 SIZES = (1, 2, 4, 8, 16)

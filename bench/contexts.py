@@ -15,12 +15,13 @@ from typing import Any
 
 from swiftk import LM, DraftSpec
 
+from .as_gguf import Missing, gguf
 from .documents import CODES, Document, Prefixes, whole
 from .harness import Study
 from .lanes import COLUMNS, DEFAULT, GREEDY, PLAIN, Pair, Way, chain, fixed, in_turn, write
 from .many import Lane, Llama, Many
 from .plots import lines
-from .process import PYTHON_LLAMA, Ended, Missing, Peer, gguf
+from .process import PYTHON_LLAMA, Ended, Peer
 from .texts import Text
 
 CONTEXTS = (1024, 2048, 4096, 8192, 16384, 32768)  # tokens of a text at its end

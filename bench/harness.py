@@ -16,12 +16,13 @@ from swiftk import LM, demo_model
 from swiftk.files.model_files import ModelFiles, open_model_files
 
 from . import plots
+from .as_gguf import Missing, quantised
 from .lanes import Models, Pair, Way, measure, plain_summary, summary
 from .paper import DEVIATIONS
 from .published import MODELS, model
 from .results import OUT, RECORD, Results, folder_of, place
 from .texts import Prompts, Text, grown
-from .weights import flattered, size, told
+from .weights import encoding, flattered, size, told
 
 T = TypeVar("T")
 _COLUMNS = (TextColumn("{task.description:50}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -47,14 +48,16 @@ class Study:
             folder = folder_of(given.record, given.out, given.quick)
         except ValueError as error:
             parser.error(str(error))
-        self.out = place(folder, given.model, given.dtype, given.isa)
+        kind: str | None = getattr(given, "kind", None)
+        self.out = place(folder, given.model, kind, given.dtype, given.isa)
         self.quick = given.quick
         self.count = given.texts or (1 if self.quick else texts)  # of a stream
         self.tokens = given.tokens or (8 if self.quick else tokens)
         self.streams = tuple(given.streams or (streams[:2] if self.quick else streams))
         self.given_models: list[Path] = getattr(given, "models", []) or [one for one in [given.model] if one]
         self.grow = None if self.given_models else 1 if self.quick else given.grow
-        self.folder: Path = self.given_models[0] if self.given_models else grown(self.grow)  # or a GGUF file
+        self.source: Path = self.given_models[0] if self.given_models else grown(self.grow)
+        self.folder = _as_kind(name, self.source, kind, given) if kind else self.source  # or a GGUF file
         self.threads = 1 if self.quick else None  # a trial leaves the machine to others; None: one for each core
         self.asked = {name: value for name in ("dtype", "isa") if (value := getattr(given, name))}  # of every load
         self._loading = {"draft_weights": "own"} if loading is None else dict(loading)
@@ -100,8 +103,13 @@ class Study:
         """The copy that drafts of these weights may read without being flattered."""
         return next(form for form in ("int4", "int3") if not self.flatters([form]) or form == "int3")
 
+    @cached_property
+    def _rounded(self) -> list[ModelFiles]:
+        """Files that the weights are in, and those that they were made of."""
+        return [self.files, *([open_model_files(self.source)] if self.source != self.folder else [])]
+
     def flatters(self, copies: Iterable[str]) -> bool:
-        return flattered(copies, self.files, self.asked.get("dtype", "auto"))
+        return any(flattered(copies, files, self.asked.get("dtype", "auto")) for files in self._rounded)
 
     @cached_property
     def prompts(self) -> Prompts:
@@ -194,9 +202,12 @@ class Study:
         """Prints the table, and keeps it with the rows and the picture."""
         results = self.results
         results.columns = columns
-        models, dtype = self.given_models or [self.folder], self.asked.get("dtype", "auto")
-        results.settings = {"model": " ".join(one.name for one in models)}
+        names, dtype = self.given_models or [self.source], self.asked.get("dtype", "auto")
+        models = names if self.source == self.folder else [self.folder]
+        results.settings = {"model": " ".join(one.name for one in names)}
         results.settings |= {"weights": ", ".join(dict.fromkeys(told(open_model_files(one), dtype) for one in models))}
+        if origin := self._rounded[1:]:
+            results.settings["made of"] = encoding(origin[0]) or "16 bits"
         results.settings |= {"GB": round(sum(map(size, models)) / 1e9, 2), "texts a stream": self.count}
         results.settings |= {"tokens": self.tokens, "streams": self.streams, "prompts": self._prompts_told()}
         results.notes += [*notes, *([DEVIATIONS] if results.name.startswith("paper/") else [])]
@@ -221,6 +232,14 @@ class Study:
         shots = " behind the papers' examples (5 of GSM8K, 1 summary)" if self._shots else ""
         ends = "where the model ends them" if "eos" in self.__dict__ and self.eos else "at the last token"
         return f"{form}{shots}; texts end {ends}"
+
+
+def _as_kind(name: str, model: Path, kind: str, given: argparse.Namespace) -> Path:
+    """The file of that kind. SystemExit: there is nothing that makes it."""
+    try:
+        return Path(quantised(model, kind, given.python_llama))
+    except Missing as error:
+        raise SystemExit(f"[{name}] --kind {kind} needs llama.cpp, whose quantiser makes the file: {error}") from None
 
 
 def _parser(

@@ -13,10 +13,11 @@ from tempfile import TemporaryDirectory
 
 import swiftk
 
+from .as_gguf import Missing, quantised
 from .decoded import folder_of
 from .harness import Study
 from .plots import bars
-from .process import PYTHON_LLAMA, Missing, Peer, quantised
+from .process import PYTHON_LLAMA, Peer
 from .weights import size
 
 NOTES = (
@@ -34,7 +35,7 @@ def sources(study: Study) -> dict[str, tuple[Path, dict[str, str]]]:
     found = {"bf16 folder": (folder, {}), "bf16 folder, as int4": (folder, {"dtype": "int4"})}
     for kind in ("q8_0", "q4_k_m"):
         try:
-            found[f"{kind} file"] = (Path(quantised(study, kind)), {})
+            found[f"{kind} file"] = (Path(quantised(study.folder, kind, study.given.python_llama)), {})
         except Missing as error:
             study.results.notes.append(f"left out: {kind} ({error})")
             break

@@ -14,9 +14,7 @@ from pathlib import Path
 from time import sleep
 from typing import Any
 
-from swiftk.files.folders import cache_folder
-
-from .decoded import folder_of
+from .as_gguf import Missing, gguf
 from .harness import Study
 from .spread import error
 from .texts import Text
@@ -25,10 +23,6 @@ _PEERS = Path(__file__).with_name("peers")
 _CALM = 0.02  # seconds: a process's idle threads spin for some milliseconds, on the cores that the next one needs
 LOOKED_UP = 2  # tokens of a draft: what llama-cpp-python's README says is best on CPUs
 PYTHON_LLAMA = {"--python-llama": {"default": sys.executable, "help": "interpreter that has llama-cpp-python and gguf"}}
-
-
-class Missing(Exception):
-    """What a peer needs is not installed."""
 
 
 class Ended(RuntimeError):
@@ -75,20 +69,6 @@ class Peer:
         self._process.stdout.close()
 
 
-def gguf(model: Path, dtype: str, python: str) -> str:
-    """The weights as llama.cpp reads them, made once for a model that has not changed by a python that has gguf."""
-    model = folder_of(model)
-    stamp = max(int(f.stat().st_mtime) for f in model.glob("*.safetensors"))
-    path = cache_folder() / "gguf" / f"{model.resolve().name}-{stamp}-{dtype}-words.gguf"
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        command = [python, str(_PEERS / "gguf_export.py"), str(model), str(path), "--dtype", dtype]
-        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
-        if done.returncode:
-            raise Missing(f"{python}: {done.stderr.strip().splitlines()[-1]}")
-    return str(path)
-
-
 def ours(study: Study, loading: Mapping[str, Any] | None = None, **more: Any) -> Any:
     """What makes a peer of the study's model in swiftk."""
     return partial(Peer, "swiftk", model=str(study.folder), loading={**study.asked, **(loading or {})}, **more)
@@ -97,19 +77,6 @@ def ours(study: Study, loading: Mapping[str, Any] | None = None, **more: Any) ->
 def llama(study: Study, dtype: str, **options: Any) -> Peer:
     python = study.given.python_llama
     return Peer("llama_cpp", python, path=gguf(study.folder, dtype, python), **options)
-
-
-def quantised(study: Study, kind: str) -> str:
-    """The study's model as llama.cpp's own quantiser makes it of its 16-bit file; kind as llama.cpp names it."""
-    python = study.given.python_llama
-    source = gguf(study.folder, "f16", python)
-    path = source.replace("-f16-", f"-{kind}-")
-    if not Path(path).is_file():
-        command = [python, str(_PEERS / "gguf_quantise.py"), source, path, kind]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise Missing(f"{python}: {done.stderr.strip().splitlines()[-1]}")
-    return path
 
 
 def side_by_side_on(

@@ -14,9 +14,10 @@ from typing import Any
 
 from swiftk.text.tokenizer import Tokenizer
 
+from .as_gguf import Missing, quantised
 from .harness import Study
 from .plots import bars
-from .process import LOOKED_UP, PYTHON_LLAMA, Missing, Peer, equal, over, quantised, side_by_side_on, summed
+from .process import LOOKED_UP, PYTHON_LLAMA, Peer, equal, over, side_by_side_on, summed
 from .published import MODELS
 from .texts import CATEGORIES, Prompts, Text, lines
 
@@ -49,7 +50,7 @@ def files(study: Study) -> dict[str, tuple[str, list[Text], tuple[int, ...], lis
     trimmed head has."""
     problems = study.texts("gsm8k")
     kinds, some = KINDS[: 1 if study.quick else None], 1 if study.quick else None
-    own, found = "toy" if study.grow else study.folder.stem, {}
+    own, found, python = "toy" if study.grow else study.folder.stem, {}, study.given.python_llama
     for label, name, chats in (("SmolLM2, Q4_1", "smollm2", True), ("Gemma 3 270M, Q4_K_M", "gemma3", False)):
         published = MODELS[name].path
         if published.is_file():
@@ -59,7 +60,8 @@ def files(study: Study) -> dict[str, tuple[str, list[Text], tuple[int, ...], lis
         else:
             fetch = "`python -m bench.published` fetches it"
             study.results.notes.append(f"left out: {label} ({published} is missing; {fetch})")
-    return found | {f"{own}, {kind}": (quantised(study, kind), problems, LENGTHS[:some], []) for kind in kinds}
+    made = {kind: quantised(study.folder, kind, python) for kind in kinds}
+    return found | {f"{own}, {kind}": (path, problems, LENGTHS[:some], []) for kind, path in made.items()}
 
 
 def prompts(study: Study, peers: Mapping[str, Any], path: str, lengths: Sequence[int]) -> dict[str, list[float]]:

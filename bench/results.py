@@ -30,9 +30,10 @@ def folder_of(record: bool, out: Path | None, smoke: bool) -> Path:
     return RECORD if record else out or OUT
 
 
-def place(folder: Path, model: Path | None, dtype: str | None, isa: str | None) -> Path:
-    """Where below it results of another model, other weights or another instruction set go."""
-    return folder / "-".join(filter(None, (model and model.resolve().name.removesuffix(".gguf"), dtype, isa)))
+def place(folder: Path, model: Path | None, *how: str | None) -> Path:
+    """Where below it results of another model, or of one that is measured in another way, go; how: the kind of its
+    file, its weights, an instruction set."""
+    return folder / "-".join(filter(None, (model and model.resolve().name.removesuffix(".gguf"), *how)))
 
 
 @dataclass

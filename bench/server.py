@@ -10,7 +10,7 @@ from time import sleep
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
-from .process import Missing
+from .as_gguf import Missing
 
 
 class Server:

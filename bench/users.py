@@ -17,9 +17,10 @@ import numpy as np
 from swiftk import demo_drafter
 from swiftk.text.tokenizer import Tokenizer
 
+from .as_gguf import Missing, gguf
 from .harness import Study
 from .plots import lines
-from .process import PYTHON_LLAMA, Missing, gguf
+from .process import PYTHON_LLAMA
 from .server import Server
 from .texts import STREAMS, Prompts, grown
 

@@ -87,6 +87,52 @@ def test_a_copy_as_fine_as_the_file_is_flattered(bench):
     assert weights.told(files, "bfloat16") == "bfloat16, decoded from Q4_1" and weights.told(whole, "auto")
 
 
+@pytest.fixture
+def quantised(bench, tmp_path, monkeypatch):
+    """quantised(model, kind) -> the bundled model's file, or that of another one."""
+    pytest.importorskip("gguf")
+    pytest.importorskip("llama_cpp")
+    monkeypatch.setenv("SWIFTK_CACHE", str(tmp_path / "cache"))
+    return lambda model, kind: Path(bench("as_gguf").quantised(Path(model), kind, sys.executable))
+
+
+def test_a_file_is_quantised_again(bench, quantised):
+    """Its kind is the new one, and it still has its words."""
+    encoding, open_files = bench("weights").encoding, bench("harness").open_model_files
+    once = quantised(demo_model(), "q8_0")
+    twice = quantised(once, "q4_0")
+    assert [encoding(open_files(one)) for one in (once, twice)] == ["Q8_0", "Q4_0"]
+    assert Tokenizer(twice).encode("Two words.") == Tokenizer(once).encode("Two words.")
+    made = twice.stat().st_mtime_ns
+    assert quantised(once, "q4_0") == twice and twice.stat().st_mtime_ns == made
+    with pytest.raises(bench("as_gguf").Missing, match=r"no kind 'q9'.*q4_k_m"):
+        quantised(once, "q9")
+
+
+def test_copies_of_a_file_s_kind_are_flattered_by_what_it_was_made_of(bench, quantised, monkeypatch, tmp_path):
+    """int4 of Q8_0 says nothing new where the weights were Q4_0 before."""
+    process, coarse = bench("process"), quantised(demo_model(), "q4_0")
+    options = {**bench("as_gguf").KIND, **process.PYTHON_LLAMA}
+
+    def study(*words):
+        monkeypatch.setattr(sys, "argv", ["bench", "--quick", "--out", str(tmp_path), *map(str, words)])
+        return bench("harness").Study("some", "?", options=options)
+
+    plain, fine = study("--kind", "q8_0"), study("--model", coarse, "--kind", "q8_0")
+    assert plain.folder == quantised(demo_model(), "q8_0") and plain.out == tmp_path / "q8_0"
+    assert fine.folder == quantised(coarse, "q8_0") and fine.out == tmp_path / f"{coarse.stem}-q8_0"
+    assert not plain.flatters(["int4"]) and fine.flatters(["int4"]) and fine.copy == "int3"
+    plain.finish({"way": "way"})
+    fine.finish({"way": "way"})
+    told = [json.loads((one.out / "some.json").read_text())["settings"] for one in (plain, fine)]
+    assert [(one["model"], one["weights"], one["made of"]) for one in told] == [
+        (demo_model().name, "Q8_0", "16 bits"),
+        (coarse.name, "Q8_0", "Q4_0"),
+    ]
+    with pytest.raises(SystemExit, match=r"--kind q9 needs llama\.cpp"):
+        study("--kind", "q9")
+
+
 def test_a_gguf_file_becomes_the_folder_that_it_was_made_of(bench, tmp_path, monkeypatch):
     pytest.importorskip("gguf")
     monkeypatch.setenv("SWIFTK_CACHE", str(tmp_path / "cache"))
@@ -112,7 +158,8 @@ def test_a_model_is_named_or_a_path(bench, tmp_path):
 def test_results_of_other_models_lie_apart(bench):
     place, out = bench("results").place, Path("out")
     assert place(out, None, None, None) == out
-    assert place(out, Path("a/b.Q4_1.gguf"), "bfloat16", "avx2") == out / "b.Q4_1-bfloat16-avx2"
+    assert place(out, Path("a/b.Q4_1.gguf"), None, "bfloat16", "avx2") == out / "b.Q4_1-bfloat16-avx2"
+    assert place(out, Path("a/b.Q4_1.gguf"), "q8_0", None, None) == out / "b.Q4_1-q8_0"
 
 
 # Lanes
