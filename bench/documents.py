@@ -76,6 +76,12 @@ class Document:
         return [*self.tokens[: tokens - len(end)], *end]
 
 
+def documents(path: Path | None, tokenizer: Tokenizer, chat: bool, count: int, most: int) -> list[Document]:
+    """So many of a file, or of all streams, at places that are evenly apart."""
+    text = whole(path)
+    return [Document(tokenizer, chat, text, i, count, most) for i in range(count)]
+
+
 class Prefixes:
     """Keys and values that engines of the same weights begin with: computed by one, loaded into all, to the same
     bits."""
@@ -106,6 +112,11 @@ class Prefixes:
             if name not in self._blocks and (file := self._engine.save_block(part, stretched, identity)):
                 self._blocks[name] = self._engine.read_block(file, part, stretched, identity)
         return took
+
+    def forget(self) -> None:
+        """Drops all of them, so that prompts are computed again."""
+        self._blocks.clear()
+        self._engine.forget_texts()
 
     def give(self, engine: _core.Engine, tokens: Sequence[int]) -> None:
         """All that is there of a prompt."""

@@ -140,6 +140,7 @@ class Study:
             self._task = self._progress.add_task(self.results.name, total=len(works))
             for at, (name, work) in enumerate(works.items()):
                 self._part = name
+                self._progress.update(self._task, description=f"{self.results.name}: {name}")
                 if self.given.minutes is not None:
                     now, end = perf_counter(), self._began + 60 * self.given.minutes
                     self._deadline = now + max(0.0, end - now) / (len(works) - at)
@@ -151,6 +152,20 @@ class Study:
                 console, took = self._progress.console, perf_counter() - began
                 if not console.is_terminal:  # a bar would not be seen
                     console.print(f"{self.results.name}: {name}, {took:.0f} s, {at + 1} of {len(works)}")
+
+    def rounds(self, works: Mapping[str, T]) -> Iterator[tuple[int, str, T]]:
+        """Every part with the first of `count` texts, then every part with the second, and so on; nothing is forgotten.
+        A round begins only if there is time for another one like the last, so that all parts have as many texts."""
+        every = {f"{part}, text {n + 1}": (n, part, work) for n in range(self.count) for part, work in works.items()}
+        began, first = perf_counter(), next(iter(works))
+        for _, (number, part, work) in self.parts(every, forget=False):
+            if number and part == first:
+                now, minutes = perf_counter(), self.given.minutes
+                if minutes is not None and now + (now - began) > self._began + 60 * minutes:
+                    self._cut.append(f"every part ({number} of {self.count} texts)")
+                    return
+                began = now
+            yield number, part, work
 
     def each(self, things: Sequence[T]) -> Iterator[T]:
         """One at least, the others while the part's time lasts."""

@@ -50,8 +50,8 @@ def draw(
             panel(axis, rows)
         figure.savefig(path, dpi=110)
         pyplot.close(figure)
-    with Image.open(path) as drawn:  # 64 colours: a third of the bytes, and no difference to see
-        small = drawn.convert("RGB").quantize(64)
+    with Image.open(path) as drawn:  # 64 colours, rare ones among them: a third of the bytes, and no difference to see
+        small = drawn.convert("RGB").quantize(64, Image.Quantize.MAXCOVERAGE)
     small.save(path, optimize=True)
 
 
@@ -101,8 +101,18 @@ def heat(
     return panel
 
 
-def lines(title: str, key: str, over: str, by: str, even: float | None = None, label: str = "", **of: Any) -> Panel:
-    """A value over a key whose values stand at equal distances, a line for each value of another key."""
+def lines(
+    title: str,
+    key: str,
+    over: str,
+    by: str,
+    even: float | None = None,
+    label: str = "",
+    within: tuple[str, str] | None = None,
+    **of: Any,
+) -> Panel:
+    """A value over a key whose values stand at equal distances, a line for each value of another key; within: the keys
+    of the ends of a bar through each point."""
 
     def panel(axis: Any, rows: Rows) -> None:
         rows = _with(rows, key, over, by, **of)
@@ -110,7 +120,11 @@ def lines(title: str, key: str, over: str, by: str, even: float | None = None, l
         for name in _names(rows, by):
             some = [row for row in rows if row[by] == name]
             at = [places.index(row[over]) for row in some]
-            axis.plot(at, [row[key] for row in some], "o-", markersize=4, color=_BY_WAY.get(name), label=name)
+            values, look = [row[key] for row in some], {"color": _BY_WAY.get(name), "label": name}
+            (drawn,) = axis.plot(at, values, "o-", markersize=4, **look)
+            if within:
+                low, high = ([row[end] for row in some] for end in within)
+                axis.vlines(at, low, high, color=drawn.get_color(), linewidth=1)
         axis.set_xticks(range(len(places)), places)
         axis.set_title(title)
         axis.set_xlabel(label)
