@@ -329,7 +329,11 @@ class LM:
         """A Stream of each text that prepare() made ready: all of them, or an error and none."""
         streams: list[Stream] = []
         try:
-            streams.extend(self._stream(*one) for one in prepared)
+            begun: set[bytes] = set()
+            for one in prepared:
+                prompt = one[0].tobytes()
+                streams.append(self._stream(*one, again=prompt in begun))
+                begun.add(prompt)
         except BaseException:
             for one in streams:
                 one.close()
@@ -533,8 +537,14 @@ class LM:
         return _core.Sampling(**given, stop_ids=sorted(self._stop_ids(o)))
 
     def _stream(
-        self, ids: np.ndarray, o: GenerateOptions, skips: tuple[DraftSpec, ...], grammar: Grammar | None
+        self,
+        ids: np.ndarray,
+        o: GenerateOptions,
+        skips: tuple[DraftSpec, ...],
+        grammar: Grammar | None,
+        again: bool = False,
     ) -> Stream:
+        """again: a text of the same prompt was submitted with it."""
         text, policy = self._transcript(ids, o), self.policies.take(o, skips)
         prefixes = self.prefix_files if o.prompt_logprobs is None else None
         end = len(ids) + max(self._budget(ids, o), 1)
@@ -552,7 +562,7 @@ class LM:
                 optimizer.finish()
                 self.policies.keep(o, optimizer)
             self.policies.give(policy)
-            if prefixes:
+            if prefixes and not again:
                 prefixes.keep(engine, ids, text.recorder.cached, end)
             if self._used:
                 self._used.add(chain(ids[text.recorder.cached :].tolist(), (e.token for e in text.events)))

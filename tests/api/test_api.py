@@ -174,8 +174,8 @@ def test_verify_compares(lm, monkeypatch):
     assert drafted(lm, verify=True).tokens == plain(lm).tokens
     stream = type(lm)._stream
 
-    def lies(self, ids, o, skip, grammar):
-        found = stream(self, ids, o, skip, grammar)
+    def lies(self, ids, o, *rest, **how):
+        found = stream(self, ids, o, *rest, **how)
         if o.draft is None:
             result = found.wait()
             result.tokens[3] += 1

@@ -106,6 +106,22 @@ def test_a_prompt_that_came_once_is_not_written(folder, tmp_path):
         assert model.counts == {} and not files_of(tmp_path)
 
 
+def test_texts_of_one_request_are_one_text(folder, tmp_path):
+    """They share the prompt's pass, and nobody else has begun with it."""
+    (prompt,) = prompts_of(1, 1)
+    with Counted(folder, tmp_path) as model:
+        texts = model.lm.generate(prompt, n=3, **OPTIONS)
+        assert max(one.stats.cached_prompt_tokens for one in texts) >= 3 * BLOCK
+        model.settle()
+        assert model.counts == {} and not files_of(tmp_path)
+        model.lm.generate(prompt, n=2, **OPTIONS)
+        model.settle()
+        assert model.counts == {"written": 3 * BLOCK} and len(files_of(tmp_path)) == 3
+        model.lm.generate_many(prompts_of(2, 1, 2), **OPTIONS)
+        model.settle()
+        assert model.counts == {"written": 6 * BLOCK}, "prompts that go on otherwise are two texts"
+
+
 def test_memory_that_was_wanted_for_others(folder, tmp_path, want):
     first, second, third = prompts_of(1, 1, 2, 3)
     with Counted(folder, tmp_path) as model:
