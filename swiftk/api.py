@@ -549,7 +549,7 @@ class LM:
         prefixes = self.prefix_files if o.prompt_logprobs is None else None
         end = len(ids) + max(self._budget(ids, o), 1)
         if prefixes:
-            prefixes.fetch(self._engine.native, ids, end)
+            text.recorder.from_files = prefixes.fetch(self._engine.native, ids, end)
         ticket = self._engine.submit(self._request(o, policy, ids, grammar))
         optimizer = policy.optimizer
         tried = optimizer.trim() if optimizer else 0

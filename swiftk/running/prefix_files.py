@@ -47,11 +47,11 @@ class PrefixFiles:
         self.read: Callable[[float], Any] = lambda tokens: None
         self.written: Callable[[float], Any] = lambda tokens: None
         self.failed: Callable[[float], Any] = lambda files: None
-        self.bytes = 0  # of all files, when it last looked
+        self.count = self.bytes = 0  # all files and their size, when it last looked
         self._warned = False
         self._start()
         try:
-            self.bytes = sum(size for _, size, _ in self._files())
+            self._look()
         except OSError as error:
             self._warn("read", error)
 
@@ -65,35 +65,42 @@ class PrefixFiles:
         if self._process != os.getpid():
             self._start()
 
-    def fetch(self, native: Any, tokens: np.ndarray, end: int) -> None:
-        """Loads what the folder has of a prompt and memory has not. In the thread that submits the text, before it
-        does. native: a _core.Engine; end: the position before which the text ends."""
+    def fetch(self, native: Any, tokens: np.ndarray, end: int) -> int:
+        """Loads what the folder has of a prompt and memory has not, and returns the number of these tokens. In the
+        thread that submits the text, before it does. native: a _core.Engine; end: the position before which the text
+        ends."""
         self._leave_other_process()
         try:
             stretched = native.stretches(end)
             paths = self._paths(tokens, stretched)
             there = next((i for i, path in enumerate(paths) if not path.exists()), len(paths))
             if there == 0:
-                return
+                return 0
             _touch(paths[:there])
             whole = tokens[: there * _BLOCK]
-            self._load(native, paths[:there], whole, stretched, native.cached_blocks(whole, stretched))
+            return self._load(native, paths[:there], whole, stretched, native.cached_blocks(whole, stretched))
         except Exception as error:
             self._warn("read", error)
+            return 0
 
-    def _load(self, native: Any, paths: Sequence[Path], tokens: np.ndarray, stretched: bool, first: int) -> None:
+    def _load(self, native: Any, paths: Sequence[Path], tokens: np.ndarray, stretched: bool, first: int) -> int:
+        """The number of tokens that were loaded."""
         blocks: list[Any] = []
+        before = 0  # blocks that were handed over
         for i in range(first, len(paths)):
             block = self._read(native, paths[i], tokens[: (i + 1) * _BLOCK], stretched)
             if block is None:
                 break
             blocks.append(block)
             if len(blocks) * native.saved_bytes(1) >= _PIECE:
-                if self._hand_over(native, blocks) < len(blocks):
-                    return
+                loaded = self._hand_over(native, blocks)
+                before += loaded
+                if loaded < len(blocks):
+                    return before * _BLOCK
                 blocks = []
         if blocks:
-            self._hand_over(native, blocks)
+            before += self._hand_over(native, blocks)
+        return before * _BLOCK
 
     def _hand_over(self, native: Any, blocks: Sequence[Any]) -> int:
         loaded: int = native.load_blocks(blocks)
@@ -153,7 +160,8 @@ class PrefixFiles:
         if all(path.exists() for path in paths):
             return
         self.folder.mkdir(0o700, parents=True, exist_ok=True)  # files tell what prompts said
-        total = self.bytes = sum(size for _, size, _ in self._files())
+        self._look()
+        count, total = self.count, self.bytes
         own = 0
         for i, path in enumerate(paths):
             size = native.saved_bytes(i + 1)
@@ -167,26 +175,30 @@ class PrefixFiles:
                 break
             write_whole(path, file)
             self.written(_BLOCK)
-            total += size
+            count, total = count + 1, total + size
             if total > self._most:
                 _touch(paths[: i + 1])
-                total = self._make_room()
-            self.bytes = total
+                count, total = self._make_room()
+            self.count, self.bytes = count, total
             if total > self._most:  # files of others that may not be removed
                 break
         _touch(paths)
 
-    def _make_room(self) -> int:
-        """Removes the files that were used longest ago. Returns the bytes that are left."""
+    def _look(self) -> None:
+        sizes = [size for _, size, _ in self._files()]
+        self.count, self.bytes = len(sizes), sum(sizes)
+
+    def _make_room(self) -> tuple[int, int]:
+        """Removes the files that were used longest ago. Returns how many are left, and their bytes."""
         files = sorted(self._files())
-        left = sum(size for _, size, _ in files)
+        count, left = len(files), sum(size for _, size, _ in files)
         for _, size, path in files:
             if left <= _FULL * self._most:
                 break
             with suppress(OSError):
                 path.unlink(missing_ok=True)
-                left -= size
-        return left
+                count, left = count - 1, left - size
+        return count, left
 
     def _files(self) -> list[tuple[int, int, Path]]:
         """(when it was used, bytes, path) of each file. What a process left half written is removed."""

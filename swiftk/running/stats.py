@@ -22,6 +22,7 @@ class Stats:
 
     prompt_tokens: int = 0
     cached_prompt_tokens: int = 0  # reused from an earlier request's keys and values
+    prompt_tokens_from_files: int = 0  # keys and values that this text had read from the prefix cache on disk
     generated_tokens: int = 0
     num_steps: int = 0  # target passes after the prompt's
     num_spec_steps: int = 0  # target passes that had a tree to verify
@@ -86,6 +87,7 @@ class Recorder:
 
     prompt_tokens: int = 0
     cached: int = 0
+    from_files: int = 0
     generated: int = 0
     spec: list[Block] = field(default_factory=list)
     plain: int = 0  # steps
@@ -150,6 +152,7 @@ class Recorder:
         return Stats(
             prompt_tokens=self.prompt_tokens,
             cached_prompt_tokens=self.cached,
+            prompt_tokens_from_files=self.from_files,
             generated_tokens=self.generated,
             num_steps=len(self.spec) + self.plain,
             num_spec_steps=len(self.spec),

@@ -75,7 +75,10 @@ class Metrics:
 
     def _declare_files(self) -> None:
         """Figures of the prefix cache on disk; they have a value where there is one."""
-        self._files = self._gauge("swiftk:prefix_files_bytes", "Size of the prefix cache's files on disk, in bytes.")
+        self._files = self._gauge("swiftk:prefix_files", "Files of the prefix cache on disk.")
+        self._files_size = self._gauge(
+            "swiftk:prefix_files_bytes", "Size of the prefix cache's files on disk, in bytes."
+        )
         self._files_read = self._counter(
             "swiftk:prefix_files_hits", "Prompt tokens whose keys and values were read from the prefix cache's files."
         )
@@ -103,7 +106,8 @@ class Metrics:
         self._kv.labels(self.name).set_function(lambda: texts.lm.kv["used_bytes"] / max(texts.lm.kv["bytes"], 1))
         self._resident.labels(self.name).set_function(lambda: texts.lm.kv["resident_bytes"])
         if files := texts.lm.prefix_files:
-            self._files.labels(self.name).set_function(lambda: files.bytes)
+            self._files.labels(self.name).set_function(lambda: files.count)
+            self._files_size.labels(self.name).set_function(lambda: files.bytes)
             files.read = self._files_read.labels(self.name).inc
             files.written = self._files_written.labels(self.name).inc
             files.failed = self._files_failed.labels(self.name).inc

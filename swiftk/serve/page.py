@@ -19,7 +19,7 @@ text is the same without drafting.</p></header>
 <label>key <input id="key" type="password" autocomplete="off" size="8"></label>
 <button id="go">Go</button> <button id="stop" type="button" disabled>Stop</button>
 </div><p class="soft" id="how">&nbsp;</p></form>
-<div class="card" style="margin-top:12px"><p class="soft" id="reported">&nbsp;</p>
+<div class="card" style="margin-top:12px"><p class="soft" id="reported">&nbsp;</p><p class="soft" id="disk"></p>
 <div class="legend" id="legend"></div><div class="text" id="text" aria-live="polite"></div></div>
 """
 
@@ -79,6 +79,15 @@ function legend(counts) {
     one.append(colour, source + " " + n);
     return one;
   }));
+}
+
+async function disk() {  // prompts on disk, where the server keeps some
+  const said = await (await fetch("metrics")).text(), found = {};
+  for (const [, name, value] of said.matchAll(/^swiftk:prefix_files(\\w*)\\{.*\\} (\\S+)$/gm)) found[name] = +value;
+  if ("" in found)
+    at("disk").textContent = `Prompts on disk: ${found[""]} files of ${(found._bytes / 1e6).toFixed(1)} MB, ` +
+      `${found._hits_total} tokens read, ${found._written_total} written, ` +
+      `${found._failures_total} files damaged or not written`;
 }
 
 async function* events(response) {
@@ -141,6 +150,7 @@ at("form").addEventListener("submit", async event => {
   }
   at("go").disabled = false;
   at("stop").disabled = true;
+  disk().catch(() => {});
 });
 at("stop").addEventListener("click", () => running.abort());
 at("kind").addEventListener("change", () => model && explain());

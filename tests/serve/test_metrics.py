@@ -22,8 +22,9 @@ BOARD = json.loads((Path(swiftk.__file__).parent / "serve" / "grafana.json").rea
 
 @pytest.fixture(scope="module")
 def lm(tmp_path_factory):
-    folder = make_tiny(tmp_path_factory.mktemp("metrics") / "tiny", "llama3")
-    with swiftk.load(folder, device="cpu", threads=1) as found:
+    work = tmp_path_factory.mktemp("metrics")
+    folder = make_tiny(work / "tiny", "llama3")
+    with swiftk.load(folder, device="cpu", threads=1, prefix_cache=work / "prefixes") as found:
         yield found
 
 
@@ -111,6 +112,8 @@ def test_the_dashboard_asks_for_what_there_is(lm):
             assert name in labels and set(used) <= labels[name], query
         asked |= set(names)
     assert len(asked) > 15
+    on_disk = {name for name in labels if re.fullmatch(r"swiftk:prefix_files(_bytes|\w*_total)?", name)}
+    assert len(on_disk) == 5 and on_disk <= asked
 
 
 def test_the_dashboard_is_one_that_grafana_imports():

@@ -60,6 +60,19 @@ def test_a_text_is_shown_with_who_proposed_it(lm, browser, tmp_path):
         page.close()
 
 
+def test_prompts_on_disk_are_told_of(browser, tmp_path):
+    """Where the server keeps some."""
+    folder = make_tiny(tmp_path / "tiny", "llama3")
+    for cache, told in (None, ""), (tmp_path / "prefixes", "0 files of 0.0 MB, 0 tokens read, 0 written"):
+        with swiftk.load(folder, device="cpu", threads=1, prefix_cache=cache) as lm, serving(lm) as (url, _):
+            page = browser.new_page()
+            asked(page, url, "completions", prompt="hello", tokens=4)
+            page.wait_for_function("document.getElementById('reported').textContent.includes('a second')")
+            page.wait_for_function("told => document.getElementById('disk').textContent.includes(told)", arg=told)
+            assert bool(page.text_content("#disk")) == bool(told)
+            page.close()
+
+
 def test_errors_are_reported_and_a_text_can_be_stopped(lm, browser, monkeypatch):
     step, rounds, clicked = lm.step, count(), threading.Event()
 

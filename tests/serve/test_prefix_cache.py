@@ -91,8 +91,9 @@ def test_a_later_process_finds_the_prompt(folder, tmp_path, want):
     with Counted(folder, cache) as model:
         found = model.lm.generate(prompt, **OPTIONS)
         assert found.stats.cached_prompt_tokens == 3 * BLOCK and model.counts == {"read": 3 * BLOCK}
-        assert found.tokens == want(prompt)
-        assert model.tokens(prompt) == want(prompt)
+        assert found.stats.prompt_tokens_from_files == 3 * BLOCK and found.tokens == want(prompt)
+        again = model.lm.generate(prompt, **OPTIONS)
+        assert again.tokens == want(prompt) and again.stats.prompt_tokens_from_files == 0
         model.settle()
         assert model.counts["read"] == 3 * BLOCK, "memory has it by now"
 
@@ -240,8 +241,8 @@ def test_the_folder_is_bounded(folder, tmp_path):
                 for prompt in prompts_of(common, 1, 2):
                     model.tokens(prompt)
                 model.settle()
-                total = sum(path.stat().st_size for path in files_of(cache))
-                assert total == model.lm.prefix_files.bytes <= most
+                sizes, files = [path.stat().st_size for path in files_of(cache)], model.lm.prefix_files
+                assert sum(sizes) == files.bytes <= most and len(sizes) == files.count
 
         def kept(common):
             with Counted(folder, cache, prefix_cache_size=most) as other:
@@ -516,16 +517,14 @@ def test_a_restarted_server(folder, tmp_path, want):
                 get = staticmethod(lambda path: ask(app, "GET", path))
 
             found = figures(Client)
-            names = ("hits_total", "written_total", "failures_total", "bytes")
-            return [one["choices"][0]["text"] for one in texts], [
-                found[f"swiftk:prefix_files_{name}"] for name in names
-            ]
+            names = ("_hits_total", "_written_total", "_failures_total", "_bytes", "")
+            return [one["choices"][0]["text"] for one in texts], [found[f"swiftk:prefix_files{name}"] for name in names]
 
     with swiftk.load(folder, device="cpu", threads=1) as lm:
         wanted = [lm.generate(prompt, **OPTIONS).text for prompt in (first, second, third)]
     size = 3 * BLOCK
     texts, found = run(first, second)
     bytes = sum(path.stat().st_size for path in files_of(cache))
-    assert texts == wanted[:2] and found == [0, size, 0, bytes] and bytes > 0
+    assert texts == wanted[:2] and found == [0, size, 0, bytes, 3] and bytes > 0
     texts, found = run(third, first)
-    assert texts == [wanted[2], wanted[0]] and found == [size, 0, 0, bytes]
+    assert texts == [wanted[2], wanted[0]] and found == [size, 0, 0, bytes, 3]
