@@ -8,7 +8,7 @@
 
 namespace swiftk::SWIFTK_ISA {
 
-inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity(), kLog2E = 1.44269504f;
 
 // p * 2^n for an integer n in -126..127, and on AVX-512 for any n.
 inline Vec scale_by_power(Vec p, Vec n) {
@@ -29,7 +29,7 @@ inline Vec exp(Vec x) {
 #endif
   const Vec low = splat(kLeast), high = splat(kMost), magic = splat(0x1.8p23f);
   const Vec c = least(high, greatest(low, x));
-  const Vec n = fma(c, splat(1.44269504f), magic) - magic;  // to the nearest integer
+  const Vec n = fma(c, splat(kLog2E), magic) - magic;  // to the nearest integer
   const Vec r =
       fma(n, splat(2.12194440e-4f), fma(n, splat(-0.693359375f), c));  // the first constant has few bits: exact
   Vec p = splat(1.0f / 5040);
@@ -64,24 +64,61 @@ inline Vec gelu_tanh(Vec x) {
 // cap tanh(x / cap)
 inline Vec soft_capped(Vec x, float cap) { return tanh(x / cap) * cap; }
 
-inline float exp(float x) { return exp(splat(x))[0]; }
+// Coefficients of 2^r for r in [0, 1], of the least relative error that their degree allows (Remez): of degree 3
+// 7.5e-5, far within the rounding of bf16; of degree 6 2e-9.
+template <int kDegree>
+inline constexpr float kPowers[kDegree + 1]{};
+template <>
+inline constexpr float kPowers<3>[4] = {0.999925219f, 0.695833541f, 0.226067155f, 0.0780245227f};
+template <>
+inline constexpr float kPowers<6>[7] = {1.0f,         0.693146984f,   0.240229836f,   0.055483342f,
+                                        0.009678841f, 0.00124396878f, 0.000217022555f};
 
-// Lanes are added in halves.
-inline float sum_lanes(Vec v) {
-  alignas(sizeof(Vec)) float lane[W];
-  store(lane, v);
-  for (int width = W / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) lane[i] += lane[i + width];
-  }
-  return lane[0];
+// 2^x of x <= 0; 0 far below, NaN stays NaN. x = n + r for an integer n.
+template <int kDegree = 6>
+inline Vec exp2(Vec x) {
+#if defined(__AVX512F__)
+  const Vec n = x;  // scalef takes what is below it
+  const Vec r = (Vec)_mm512_maskz_reduce_ps(0xffff, (__m512)x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+#else
+  const Vec low = splat(-126.0f), c = greatest(low, x), magic = splat(0x1.8p23f);
+  const Vec n = ((c - 0.5f) + magic) - magic, r = c - n;
+#endif
+  Vec p = splat(kPowers<kDegree>[kDegree]);
+#pragma GCC unroll 6
+  for (int i = kDegree - 1; i >= 0; --i) p = fma(p, r, splat(kPowers<kDegree>[i]));
+  const Vec y = scale_by_power(p, n);
+#if defined(__AVX512F__)
+  return y;
+#else
+  return x < low ? Vec{} : y;
+#endif
 }
 
+inline float exp2(float x) { return exp2(splat(x))[0]; }
+
+// op over all lanes, in halves.
+template <class V, class Op>
+inline float fold_lanes(V v, Op op) {
+  constexpr int kLanes = sizeof(V) / sizeof(float);
+  if constexpr (kLanes == 2) {
+    return op(v[0], v[1]);
+  } else if constexpr (kLanes == 4) {
+    return fold_lanes(op(__builtin_shufflevector(v, v, 0, 1), __builtin_shufflevector(v, v, 2, 3)), op);
+  } else if constexpr (kLanes == 8) {
+    return fold_lanes(op(__builtin_shufflevector(v, v, 0, 1, 2, 3), __builtin_shufflevector(v, v, 4, 5, 6, 7)), op);
+  } else {
+    return fold_lanes(op(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7),
+                         __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15)),
+                      op);
+  }
+}
+
+inline float sum_lanes(Vec v) {
+  return fold_lanes(v, [](auto a, auto b) { return a + b; });
+}
 inline float max_lanes(Vec v) {
-  alignas(sizeof(Vec)) float lane[W];
-  store(lane, v);
-  float best = lane[0];
-  for (int i = 1; i < W; ++i) best = lane[i] > best ? lane[i] : best;
-  return best;
+  return fold_lanes(v, [](auto a, auto b) { return a > b ? a : b; });
 }
 
 // 1 / sqrt(mean of squares + eps)

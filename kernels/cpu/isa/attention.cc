@@ -290,7 +290,8 @@ struct Visible {
   }
 };
 
-// Softmax state of some queries over some keys: maximum, sum of exponentials, weighted sum of values.
+// Softmax state of some queries over some keys: maximum, sum of exponentials, weighted sum of values. Scores are
+// multiplied by log2 e, so that exponentials are powers of 2.
 struct State {
   float* max;  // [M]
   float* sum;  // [M], 0: no keys yet
@@ -310,6 +311,7 @@ class Tile {
       : a_(a),
         layout_(layout),
         group_(a.n_heads / layout.n_kv),
+        scale_(a.soft_cap > 0 ? a.scale : a.scale * kLog2E),
         query_(own),
         scores_(query_ + layout.d * kMaxQueries),
         tail_(shared),
@@ -425,10 +427,10 @@ class Tile {
     for (int i = 0; i < layout_.d; i += kPair<T> / kFactors<T>) {
       float* const to = query_ + i / (kPair<T> / kFactors<T>)*count_ + m;
       if constexpr (kDots<T>) {
-        const uint32_t pair = f32_to_bf16(q[i] * a_.scale) | uint32_t{f32_to_bf16(q[i + 1] * a_.scale)} << 16;
+        const uint32_t pair = f32_to_bf16(q[i] * scale_) | uint32_t{f32_to_bf16(q[i + 1] * scale_)} << 16;
         std::memcpy(to, &pair, sizeof pair);
       } else {
-        *to = q[i] * a_.scale;
+        *to = q[i] * scale_;
       }
     }
   }
@@ -442,13 +444,13 @@ class Tile {
     float most = 0;
     bool finite = true;
     for (int i = 0; i < layout_.d; ++i) {
-      const float size = std::abs(q[i] * a_.scale);
+      const float size = std::abs(q[i] * scale_);
       finite &= size < kInfinity;
       most = std::max(most, size);
     }
     const bool some = finite && most > kLeast;
     const auto code = [&](int i) {
-      const float x = some ? q[i] * a_.scale * (limit / most) : 0;
+      const float x = some ? q[i] * scale_ * (limit / most) : 0;
       return static_cast<uint32_t>(static_cast<int32_t>((x + 0x1.8p23f) - 0x1.8p23f));
     };
     for (int i = 0; i < layout_.d; i += 2) {
@@ -510,41 +512,51 @@ class Tile {
     s.sum[m] = 0;
     const int begin = std::max(visible_[m].first, start_) - start_, end = std::min(visible_[m].last, stop_) - start_;
     if (begin >= end) return;
+    constexpr int kChains = 4, kStep = kChains * W;  // maxima and sums, by position
     float* const x = row(m);
-    const int from = begin / kKeys * kKeys, to = ceil_div(end, kKeys) * kKeys;
-    for (int i = from; a_.soft_cap > 0 && i < to; i += W) store(x + i, soft_capped(load(x + i), a_.soft_cap));
+    const int from = begin / kStep * kStep, to = ceil_div(end, kStep) * kStep;
     std::fill(x + from, x + begin, -kInfinity);
     std::fill(x + end, x + to, -kInfinity);
-    Vec best[kKeys / W], sum[kKeys / W] = {};
+    for (int i = from; a_.soft_cap > 0 && i < to; i += W) {
+      store(x + i, soft_capped(load(x + i), a_.soft_cap) * kLog2E);
+    }
+    Vec best[kChains];
     for (Vec& b : best) b = splat(-kInfinity);
-    for (int i = from; i < to; i += kKeys) {
-      for (int v = 0; v < kKeys / W; ++v) best[v] = greatest(best[v], load(x + i + v * W));
+    for (int i = from; i < to; i += kStep) {
+      for (int v = 0; v < kChains; ++v) best[v] = greatest(best[v], load(x + i + v * W));
     }
-    for (int v = 1; v < kKeys / W; ++v) best[0] = greatest(best[0], best[v]);
-    const float top = max_lanes(best[0]);
-    for (int i = from; i < to; i += kKeys) {
-      for (int v = 0; v < kKeys / W; ++v) {
-        sum[v] += store_weights(x, i + v * W, exp(load(x + i + v * W) - top));
-      }
-    }
-    float total = sum_lanes(sum[0]);
-    for (int v = 1; v < kKeys / W; ++v) total += sum_lanes(sum[v]);
-    s.max[m] = top;
-    s.sum[m] = total;
+    s.max[m] = max_lanes(greatest(greatest(best[0], best[1]), greatest(best[2], best[3])));
+    s.sum[m] = powers(x, from, to, splat(s.max[m]));
   }
 
-  // Weights [i, i + W) of a query, as they are multiplied. They may take less room than the scores before them, which
-  // are done with. Returns their values.
-  static Vec store_weights(float* row, int i, Vec p) {
+  // x[i] = 2^(x[i] - top), as they are multiplied, for positions in [from, to): they may take less room than the scores
+  // before them, which are done with. Returns their sum.
+  static float powers(float* x, int from, int to, Vec top) {
 #if defined(__AVX512BF16__)
     if constexpr (kDots<T> && !kScaled<T>) {
-      const __m256bh rounded = _mm512_cvtneps_pbh((__m512)p);
-      std::memcpy(reinterpret_cast<char*>(row) + i * sizeof(uint16_t), &rounded, sizeof rounded);
-      return load_bf16(reinterpret_cast<const uint16_t*>(&rounded));
+      const __m512bh ones = (__m512bh)splat_bits(0x3f803f80);
+      Vec sum[2] = {};
+      for (int i = from; i < to; i += 4 * W) {
+        for (int v = 0; v < 2; ++v) {
+          const float* const pair = x + i + 2 * v * W;
+          const __m512bh p =
+              _mm512_cvtne2ps_pbh((__m512)exp2<3>(load(pair + W) - top), (__m512)exp2<3>(load(pair) - top));
+          std::memcpy(reinterpret_cast<char*>(x) + (i + 2 * v * W) * sizeof(uint16_t), &p, sizeof p);
+          sum[v] = (Vec)_mm512_dpbf16_ps((__m512)sum[v], p, ones);
+        }
+      }
+      return sum_lanes(sum[0] + sum[1]);
     }
 #endif
-    store(row + i, p);
-    return p;
+    Vec sum[4] = {};
+    for (int i = from; i < to; i += 4 * W) {
+      for (int v = 0; v < 4; ++v) {
+        const Vec p = exp2<6>(load(x + i + v * W) - top);
+        store(x + i + v * W, p);
+        sum[v] += p;
+      }
+    }
+    return sum_lanes((sum[0] + sum[1]) + (sum[2] + sum[3]));
   }
 
   const float* value_scales(int slot) const {
@@ -667,6 +679,7 @@ class Tile {
   const AttentionArgs& a_;
   const KvLayout& layout_;
   const int group_;
+  const float scale_;                                 // of q k
   float *const query_, *const scores_, *const tail_;  // [d, M]; by position, by scratch slot [M, kScoreStride]
   Element<T>* const lines_;                           // [kMostLines, v_stride, 2] of pairs
   const int32_t* blocks_ = nullptr;
@@ -691,7 +704,7 @@ void merge(const State& into, const State& s, int queries, int stride) {
       continue;
     }
     const float top = s.max[m] > into.max[m] ? s.max[m] : into.max[m];
-    const float old_share = exp(into.max[m] - top), new_share = exp(s.max[m] - top);
+    const float old_share = exp2(into.max[m] - top), new_share = exp2(s.max[m] - top);
     into.max[m] = top;
     into.sum[m] = into.sum[m] * old_share + s.sum[m] * new_share;
     for (int i = 0; i < stride; ++i) out[i] = out[i] * old_share + from[i] * new_share;
@@ -703,7 +716,7 @@ void merge(const State& into, const State& s, int queries, int stride) {
 float share(const State& s, const State& all, int queries) {
   float sum = 0;
   for (int m = 0; m < queries; ++m) {
-    if (s.sum[m] > 0) sum += s.sum[m] * exp(s.max[m] - all.max[m]) / all.sum[m];
+    if (s.sum[m] > 0) sum += s.sum[m] * exp2(s.max[m] - all.max[m]) / all.sum[m];
   }
   return sum;
 }
