@@ -293,13 +293,14 @@ struct Visible {
 // Softmax state of some queries over some keys: maximum, sum of exponentials, weighted sum of values. Scores are
 // multiplied by log2 e, so that exponentials are powers of 2.
 struct State {
-  float* max;  // [M]
-  float* sum;  // [M], 0: no keys yet
+  float* max;  // [W], of M queries
+  float* sum;  // [W], 0: no keys yet
   float* out;  // [M, v_stride]
 
-  explicit State(float* data) : max(data), sum(data + kMaxQueries), out(data + kHead) {}
+  explicit State(float* data) : max(data), sum(data + W), out(data + 2 * W) {}
   static size_t floats(const KvLayout& l, int queries) { return kHead + size_t(queries) * l.v_stride; }
   static constexpr int kHead = 32;
+  static_assert(kMaxQueries <= W && 2 * W <= kHead);
 };
 
 // A few queries and their scores over a split.
@@ -321,14 +322,16 @@ class Tile {
     return size_t(kMaxQueries) * kScoreStride + (kPair<T> > 1 && !kScaled<T> ? kMostLines * size_t(l.v_stride) : 0);
   }
 
-  // Queries [begin, end) of a KV head; query i is head i % group of row i / group.
-  void set_queries(int kv_head, int begin, int end) {
+  // Whose it is: queries [begin, end) of a KV head. Query i is head i % group of row i / group.
+  void name(int kv_head, int begin, int end) {
     kv_head_ = kv_head;
-    blocks_ = a_.rows->view(begin / group_).blocks;
     begin_ = begin;
     count_ = end - begin;
+  }
+  void load_queries() {
+    blocks_ = a_.rows->view(begin_ / group_).blocks;
     for (int m = 0; m < count_; ++m) {
-      visible_[m].set(*a_.rows, (begin + m) / group_, a_.window);
+      visible_[m].set(*a_.rows, (begin_ + m) / group_, a_.window);
       if constexpr (kScaled<T>) {
         round_query(m, a_.q + row_offset(m));
       } else {
@@ -377,8 +380,9 @@ class Tile {
   // that sees nothing of the split.
   void weigh_first(const State& s) {
     score_scratch();
+    for (int m = 0; m < count_; ++m) s.max[m] = settle(m);
     for (int m = 0; m < count_; ++m) {
-      softmax(m, s);
+      s.sum[m] = span(m).empty() ? 0 : powers(row(m), span(m), splat(s.max[m]));
       if constexpr (kScaled<T>) round_weights(m);
     }
     std::fill_n(s.out, size_t(count_) * layout_.v_stride, 0.0f);
@@ -424,15 +428,20 @@ class Tile {
   float* row(int m) const { return scores_ + m * kScoreStride; }
 
   void set_query(int m, const float* q) {
-    for (int i = 0; i < layout_.d; i += kPair<T> / kFactors<T>) {
-      float* const to = query_ + i / (kPair<T> / kFactors<T>)*count_ + m;
-      if constexpr (kDots<T>) {
-        const uint32_t pair = f32_to_bf16(q[i] * scale_) | uint32_t{f32_to_bf16(q[i + 1] * scale_)} << 16;
-        std::memcpy(to, &pair, sizeof pair);
-      } else {
-        *to = q[i] * scale_;
+#if defined(__AVX512BF16__)
+    if constexpr (kDots<T>) {
+      for (int i = 0; i < layout_.d; i += W) {
+        const int n = std::min(W, layout_.d - i);
+        const Vec some = (Vec)_mm512_maskz_loadu_ps((1u << n) - 1, q + i);
+        const __m256bh rounded = _mm512_cvtneps_pbh((__m512)(some * scale_));
+        int32_t pair[W / 2];
+        std::memcpy(pair, &rounded, sizeof rounded);
+        for (int j = 0; j < n / 2; ++j) std::memcpy(query_ + (i / 2 + j) * count_ + m, pair + j, sizeof *pair);
       }
+      return;
     }
+#endif
+    for (int i = 0; i < layout_.d; ++i) query_[i * count_ + m] = q[i] * scale_;
   }
 
   static constexpr float kLeast = 0x1p-100f;  // smaller magnitudes count as zeros, so that scales have inverses
@@ -506,38 +515,45 @@ class Tile {
     }
   }
 
-  // Scores become weights. Lanes outside what the query sees count as -inf, so they add an exact zero to the sum.
-  void softmax(int m, const State& s) {
-    s.max[m] = -kInfinity;
-    s.sum[m] = 0;
-    const int begin = std::max(visible_[m].first, start_) - start_, end = std::min(visible_[m].last, stop_) - start_;
-    if (begin >= end) return;
-    constexpr int kChains = 4, kStep = kChains * W;  // maxima and sums, by position
+  static constexpr int kChains = 4, kStep = kChains * W;  // of maxima and sums, by position
+  // Positions of the split that a query sees, and all steps that they are in.
+  struct Span {
+    int begin, end;
+    int from() const { return begin / kStep * kStep; }
+    int to() const { return ceil_div(end, kStep) * kStep; }
+    bool empty() const { return begin >= end; }
+  };
+  Span span(int m) const { return {first(m) - start_, last(m) - start_}; }
+
+  // The maximum of a query's scores; -inf if it sees nothing. Lanes outside what it sees become -inf, so they add an
+  // exact zero to the sum of powers.
+  float settle(int m) const {
+    const Span seen = span(m);
+    if (seen.empty()) return -kInfinity;
     float* const x = row(m);
-    const int from = begin / kStep * kStep, to = ceil_div(end, kStep) * kStep;
-    std::fill(x + from, x + begin, -kInfinity);
-    std::fill(x + end, x + to, -kInfinity);
+    const int from = seen.from(), to = seen.to();
     for (int i = from; a_.soft_cap > 0 && i < to; i += W) {
       store(x + i, soft_capped(load(x + i), a_.soft_cap) * kLog2E);
     }
+    std::fill(x + from, x + seen.begin, -kInfinity);
+    std::fill(x + seen.end, x + to, -kInfinity);
     Vec best[kChains];
     for (Vec& b : best) b = splat(-kInfinity);
     for (int i = from; i < to; i += kStep) {
       for (int v = 0; v < kChains; ++v) best[v] = greatest(best[v], load(x + i + v * W));
     }
-    s.max[m] = max_lanes(greatest(greatest(best[0], best[1]), greatest(best[2], best[3])));
-    s.sum[m] = powers(x, from, to, splat(s.max[m]));
+    return max_lanes(greatest(greatest(best[0], best[1]), greatest(best[2], best[3])));
   }
 
-  // x[i] = 2^(x[i] - top), as they are multiplied, for positions in [from, to): they may take less room than the scores
+  // Scores become weights, x[i] = 2^(x[i] - top), as they are multiplied. They may take less room than the scores
   // before them, which are done with. Returns their sum.
-  static float powers(float* x, int from, int to, Vec top) {
+  static float powers(float* x, const Span& seen, Vec top) {
 #if defined(__AVX512BF16__)
     if constexpr (kDots<T> && !kScaled<T>) {
       const __m512bh ones = (__m512bh)splat_bits(0x3f803f80);
-      Vec sum[2] = {};
-      for (int i = from; i < to; i += 4 * W) {
-        for (int v = 0; v < 2; ++v) {
+      Vec sum[kChains / 2] = {};
+      for (int i = seen.from(); i < seen.to(); i += kStep) {
+        for (int v = 0; v < kChains / 2; ++v) {
           const float* const pair = x + i + 2 * v * W;
           const __m512bh p =
               _mm512_cvtne2ps_pbh((__m512)exp2<3>(load(pair + W) - top), (__m512)exp2<3>(load(pair) - top));
@@ -548,9 +564,9 @@ class Tile {
       return sum_lanes(sum[0] + sum[1]);
     }
 #endif
-    Vec sum[4] = {};
-    for (int i = from; i < to; i += 4 * W) {
-      for (int v = 0; v < 4; ++v) {
+    Vec sum[kChains] = {};
+    for (int i = seen.from(); i < seen.to(); i += kStep) {
+      for (int v = 0; v < kChains; ++v) {
         const Vec p = exp2<6>(load(x + i + v * W) - top);
         store(x + i + v * W, p);
         sum[v] += p;
@@ -580,11 +596,11 @@ class Tile {
   // Weights as 16-bit integers, in the room of the scores, and their scale.
   void round_weights(int m) {
     weight_scale_[m] = 0;
-    const int begin = first(m) - start_, end = last(m) - start_;
-    if (begin >= end) return;
+    const Span seen = span(m);
+    if (seen.empty()) return;
     scale_weights(m);
     float* const x = row(m);
-    const int from = begin / kKeys * kKeys, to = ceil_div(end, kKeys) * kKeys;
+    const int from = seen.from(), to = seen.to();
     Vec best{}, none{};  // none: zeros where all are finite
     for (int i = from; i < to; i += W) {
       const Vec v = load(x + i);
@@ -693,6 +709,11 @@ class Tile {
 
 // into = into, then the keys of `s`.
 void merge(const State& into, const State& s, int queries, int stride) {
+  float top[W], old_share[W], new_share[W];
+  const Vec old = load(into.max), its = load(s.max), most = greatest(its, old);
+  store(top, most);
+  store(old_share, exp2(old - most));
+  store(new_share, exp2(its - most));
   for (int m = 0; m < queries; ++m) {
     if (s.sum[m] == 0) continue;
     float* const out = into.out + size_t(m) * stride;
@@ -703,21 +724,19 @@ void merge(const State& into, const State& s, int queries, int stride) {
       std::copy_n(from, stride, out);
       continue;
     }
-    const float top = s.max[m] > into.max[m] ? s.max[m] : into.max[m];
-    const float old_share = exp2(into.max[m] - top), new_share = exp2(s.max[m] - top);
-    into.max[m] = top;
-    into.sum[m] = into.sum[m] * old_share + s.sum[m] * new_share;
-    for (int i = 0; i < stride; ++i) out[i] = out[i] * old_share + from[i] * new_share;
+    const Vec keep = splat(old_share[m]), take = splat(new_share[m]);
+    into.max[m] = top[m];
+    into.sum[m] = into.sum[m] * old_share[m] + s.sum[m] * new_share[m];
+    for (int i = 0; i < stride; i += W) store(out + i, fma(load(from + i), take, load(out + i) * keep));
   }
 }
 
 // The part of their attention that queries give to the keys of `s`, summed over queries. all: their state over all
 // keys.
 float share(const State& s, const State& all, int queries) {
-  float sum = 0;
-  for (int m = 0; m < queries; ++m) {
-    if (s.sum[m] > 0) sum += s.sum[m] * exp2(s.max[m] - all.max[m]) / all.sum[m];
-  }
+  float part[W], sum = 0;
+  store(part, load(s.sum) * exp2(load(s.max) - load(all.max)) / load(all.sum));
+  for (int m = 0; m < queries; ++m) sum += s.sum[m] > 0 ? part[m] : 0;
   return sum;
 }
 
@@ -790,14 +809,19 @@ class Together {
     text_ = &text;
     first_ = first;
     n_ = n;
-    for (; made_ < n; ++made_) {
-      float* const own = memory_ + Tile<T>::shared_floats(layout_) + made_ * Tile<T>::floats(layout_);
-      new (tiles_ + made_) Tile<T>(args_, layout_, own, memory_);
-    }
+    make(n);
     for (int i = 0; i < n; ++i) {
-      const Queries q = shape_.tile[text.tile + (first + i) % text.tiles];
-      tiles_[i].set_queries((first + i) / text.tiles, q.begin, q.end);
+      name(i, text, first + i);
+      tiles_[i].load_queries();
     }
+  }
+
+  // The first tile, as that of another place: to write its state.
+  Tile<T>& writer(const Text& text, int at) {
+    make(1);
+    text_ = nullptr;
+    name(0, text, at);
+    return tiles_[0];
   }
 
   // A split's keys and values, in the order of memory. states: of each tile, one after another.
@@ -811,7 +835,8 @@ class Together {
     }
     for (int b = begin; b < end; ++b) {
       for (int i = 0; i < n_; ++i) {
-        tiles_[i].score(b, i + 1 < n_    ? tiles_[i + 1].keys(b)
+        const int next = next_head(i);
+        tiles_[i].score(b, next < n_     ? tiles_[next].keys(b)
                            : b + 1 < end ? tiles_[0].keys(b + 1)
                                          : tiles_[0].values(begin));
       }
@@ -819,8 +844,9 @@ class Together {
     for (int i = 0; i < n_; ++i) tiles_[i].weigh_first(state(i));
     for (int b = begin; b < end; ++b) {
       for (int i = 0; i < n_; ++i) {
+        const int next = next_head(i);
         tiles_[i].weigh(b, state(i),
-                        i + 1 < n_    ? tiles_[i + 1].values(b)
+                        next < n_     ? tiles_[next].values(b)
                         : b + 1 < end ? tiles_[0].values(b + 1)
                                       : nullptr);
       }
@@ -829,6 +855,19 @@ class Together {
   }
 
  private:
+  // The first tile of the KV head after that of tile i: until then all read the same keys.
+  int next_head(int i) const { return ((first_ + i) / text_->tiles + 1) * text_->tiles - first_; }
+  void make(int n) {
+    for (; made_ < n; ++made_) {
+      float* const own = memory_ + Tile<T>::shared_floats(layout_) + made_ * Tile<T>::floats(layout_);
+      new (tiles_ + made_) Tile<T>(args_, layout_, own, memory_);
+    }
+  }
+  void name(int i, const Text& text, int at) {
+    const Queries q = shape_.tile[text.tile + at % text.tiles];
+    tiles_[i].name(at / text.tiles, q.begin, q.end);
+  }
+
   const AttentionArgs& args_;
   const Shape& shape_;
   const KvLayout& layout_;
@@ -903,15 +942,16 @@ void run_spread(Ctx& ctx, const AttentionArgs& a, const Shape& s) {
       const Text& text = text_with(s, &Text::tile, tile);
       if (text.splits == 1) continue;
       const int at = head * text.tiles + tile - text.tile, wide = s.heads * text.tiles;
-      together.load(text, at, 1);
+      const Tile<T>& its = together.writer(text, at);
       const auto part = [&](int split) { return State(states + (text.unit + split * wide + at) * state); };
-      const int count = together[0].count();
+      const int count = its.count();
       for (int split = 1; split < text.splits; ++split) merge(part(0), part(split), count, layout.v_stride);
-      together[0].write(part(0));
+      its.write(part(0));
       if (tile > text.tile || !a.rows->view(s.tile[tile].begin / group).mass) continue;
-      float* const its = shares + text.unit + at;
-      *its = count;
-      for (int split = 1; split < text.splits; ++split) *its -= its[split * wide] = share(part(split), part(0), count);
+      float* const mass = shares + text.unit + at;
+      *mass = count;
+      for (int split = 1; split < text.splits; ++split)
+        *mass -= mass[split * wide] = share(part(split), part(0), count);
     }
   });
   for (const Text& text : std::span(s.text, s.texts)) {
