@@ -68,54 +68,66 @@ inline constexpr int kSplit = kMassRun;  // positions
 static_assert(kSplit % kKvBlock == 0);
 inline constexpr int kScoreStride = kSplit + kKeys;  // of a query's scores; no multiple of a cache way
 
-// acc[i][m] += the product of W lanes at line(i) and factor(m, part), element by element. The fewer of both are held in
-// registers beside the accumulators: all lines, or all factors.
+// f(acc[i][m], i, m) for all accumulators. These are named by constants: were they named by loops, which are unrolled
+// later, a compiler would keep them in memory.
+template <int N, int M, class S, class F, int... K>
+[[gnu::always_inline]] inline void each(S (&acc)[N][M], const F& f, std::integer_sequence<int, K...>) {
+  (f(acc[K / M][K % M], K / M, K % M), ...);
+}
+template <int N, int M, class S, class F>
+[[gnu::always_inline]] inline void each(S (&acc)[N][M], const F& f) {
+  each(acc, f, std::make_integer_sequence<int, N * M>());
+}
+
+// add(left[i], right, acc[i][m]) for all i, or add(left, right[m], acc[i][m]) for all m.
+template <int m, int N, int M, class L, class R, class S, class Add, int... I>
+[[gnu::always_inline]] inline void add_column(const L (&left)[N], R right, S (&acc)[N][M], Add add,
+                                              std::integer_sequence<int, I...>) {
+  (add(left[I], right, acc[I][m]), ...);
+}
+template <int i, int N, int M, class L, class R, class S, class Add, int... I>
+[[gnu::always_inline]] inline void add_row(L left, const R (&right)[M], S (&acc)[N][M], Add add,
+                                           std::integer_sequence<int, I...>) {
+  (add(left, right[I], acc[i][I]), ...);
+}
+
+// add(left(i), right(m), acc[i][m]) for all i and m. The fewer of left and right are held in registers beside the
+// accumulators.
+template <int N, int M, class Left, class Right, class S, class Add, int... I, int... J>
+[[gnu::always_inline]] inline void add_all(const Left& left, const Right& right, S (&acc)[N][M], Add add,
+                                           std::integer_sequence<int, I...> all_left,
+                                           std::integer_sequence<int, J...> all_right) {
+  if constexpr (N <= M) {
+    const decltype(left(0)) held[N] = {left(I)...};
+    (add_column<J>(held, right(J), acc, add, all_left), ...);
+  } else {
+    const decltype(right(0)) held[M] = {right(J)...};
+    (add_row<I>(left(I), held, acc, add, all_right), ...);
+  }
+}
+
+// acc[i][m] += the product of W lanes at line(i) and factor(m, part), element by element.
 template <DType T, int N, int M, class Line, class Factors>
-[[gnu::always_inline]] inline void multiply_lanes(Line&& line, Factors&& factor, Sum<T> (&acc)[N][M]) {
-  const auto all = [&](auto&& left, auto&& right, auto&& add) {
-    if constexpr (N <= M) {
-      decltype(left(0)) lanes[N];
-#pragma GCC unroll 8
-      for (int i = 0; i < N; ++i) lanes[i] = left(i);
-#pragma GCC unroll 16
-      for (int m = 0; m < M; ++m) {
-        const auto by = right(m);
-#pragma GCC unroll 8
-        for (int i = 0; i < N; ++i) add(lanes[i], by, acc[i][m]);
-      }
-    } else {
-      decltype(right(0)) by[M];
-#pragma GCC unroll 16
-      for (int m = 0; m < M; ++m) by[m] = right(m);
-#pragma GCC unroll 8
-      for (int i = 0; i < N; ++i) {
-        const auto lanes = left(i);
-#pragma GCC unroll 16
-        for (int m = 0; m < M; ++m) add(lanes, by[m], acc[i][m]);
-      }
-    }
-  };
+[[gnu::always_inline]] inline void multiply_lanes(const Line& line, const Factors& factor, Sum<T> (&acc)[N][M]) {
+  constexpr std::make_integer_sequence<int, N> n;
+  constexpr std::make_integer_sequence<int, M> m;
+  const auto floats = [](Vec lanes, Vec by, Vec& sum) { add_product(lanes, by, sum); };
   if constexpr (kScaled<T>) {
-    all([&](int i) { return load_byte_pairs(line(i)); }, [&](int m) { return splat_bits(factor(m, 0)); },
-        [](IntVec lanes, IntVec by, IntVec& sum) { add_pair_products(lanes, by, sum); });
+    add_all([&](int i) { return load_byte_pairs(line(i)); }, [&](int q) { return splat_bits(factor(q, 0)); }, acc,
+            [](IntVec lanes, IntVec by, IntVec& sum) { add_pair_products(lanes, by, sum); }, n, m);
   } else if constexpr (kDots<T>) {
 #if defined(__AVX512BF16__)
-    all([&](int i) { return (__m512bh)load_bits(line(i)); },
-        [&](int m) { return (__m512bh)_mm512_set1_epi32(factor(m, 0)); },
-        [](__m512bh lanes, __m512bh by, Vec& sum) { sum = (Vec)_mm512_dpbf16_ps((__m512)sum, lanes, by); });
+    add_all([&](int i) { return (__m512bh)load_bits(line(i)); },
+            [&](int q) { return (__m512bh)_mm512_set1_epi32(factor(q, 0)); }, acc,
+            [](__m512bh lanes, __m512bh by, Vec& sum) { sum = (Vec)_mm512_dpbf16_ps((__m512)sum, lanes, by); }, n, m);
 #endif
+  } else if constexpr (kPair<T> == 1) {
+    add_all([&](int i) { return load_as<T>(line(i)); }, [&](int q) { return splat(factor(q, 0)); }, acc, floats, n, m);
   } else {
-    const auto part = [&](int which, auto&& left) {
-      all(
-          left, [&](int m) { return splat(factor(m, which)); },
-          [](Vec lanes, Vec by, Vec& sum) { add_product(lanes, by, sum); });
-    };
-    if constexpr (kPair<T> == 1) {
-      part(0, [&](int i) { return load_as<T>(line(i)); });
-    } else {
-      part(0, [&](int i) { return even_bf16(load_bits(line(i))); });
-      part(1, [&](int i) { return odd_bf16(load_bits(line(i))); });
-    }
+    add_all([&](int i) { return even_bf16(load_bits(line(i))); }, [&](int q) { return splat(factor(q, 0)); }, acc,
+            floats, n, m);
+    add_all([&](int i) { return odd_bf16(load_bits(line(i))); }, [&](int q) { return splat(factor(q, 1)); }, acc,
+            floats, n, m);
   }
 }
 
@@ -127,11 +139,7 @@ template <DType T, int P, int M>
 void score_panels(const Element<T>* keys, int d, const Factor<T>* query, float* out, const char* ahead) {
   constexpr int kVectors = kKeys / W, N = P * kVectors;  // vectors per panel, in all
   Sum<T> acc[N][M];
-#pragma GCC unroll 8
-  for (int i = 0; i < N; ++i) {
-#pragma GCC unroll 16
-    for (int m = 0; m < M; ++m) acc[i][m] = Sum<T>{};
-  }
+  each(acc, [](Sum<T>& sum, int, int) { sum = Sum<T>{}; });
   constexpr int kLine = kKeys * kPair<T>, kBytes = P * kLine * sizeof(Element<T>);
   const size_t panel = key_panel_elements(T, d);
   for (int lane = 0; lane < d / kPair<T>; ++lane, ahead += kBytes) {
@@ -145,22 +153,14 @@ void score_panels(const Element<T>* keys, int d, const Factor<T>* query, float* 
   }
   if constexpr (kScaled<T>) {
     const float* const of_query = reinterpret_cast<const float*>(query + d / kPair<T> * M);
-#pragma GCC unroll 8
-    for (int i = 0; i < N; ++i) {
-      if (i % kVectors == 0) prefetch(ahead + i / kVectors * 64);
+    for (int i = 0; i < P; ++i) prefetch(ahead + i * 64);
+    each(acc, [&](Sum<T> sum, int i, int m) {
       const Element<T>* const scales = keys + (i / kVectors + 1) * panel - kKeys * sizeof(float);
       const Vec scale = load(reinterpret_cast<const float*>(scales) + i % kVectors * W);
-#pragma GCC unroll 16
-      for (int m = 0; m < M; ++m) {
-        store(out + m * kScoreStride + i * W, to_float(acc[i][m]) * splat(of_query[m]) * scale);
-      }
-    }
+      store(out + m * kScoreStride + i * W, to_float(sum) * splat(of_query[m]) * scale);
+    });
   } else {
-#pragma GCC unroll 16
-    for (int m = 0; m < M; ++m) {
-#pragma GCC unroll 8
-      for (int i = 0; i < N; ++i) store(out + m * kScoreStride + i * W, acc[i][m]);
-    }
+    each(acc, [&](Vec sum, int i, int m) { store(out + m * kScoreStride + i * W, sum); });
   }
 }
 
@@ -181,30 +181,24 @@ void score_run(const Element<T>* keys, int panels, int d, const Factor<T>* query
   }
 }
 
-// out[m][feature] += sum over positions c of weight[m][c] * values[c][feature], N vectors of features. `lines` lines of
-// kPair positions; weight [M][kScoreStride] of their factors; out: of int8, integers. `step` bytes for each line are
-// fetched from `ahead` meanwhile.
+// out[m][feature] += sum over positions c of weight[m][c] * values[c][feature], N vectors of features. `lines` >= 1
+// lines of kPair positions; weight [M][kScoreStride] of their factors; out: of int8, integers. `step` bytes for each
+// line are fetched from `ahead` meanwhile.
 template <DType T, int N, int M>
 void add_values(const Element<T>* values, int stride, int lines, const Factor<T>* weight, float* out, const char* ahead,
                 int step) {
   Sum<T> acc[N][M];
-#pragma GCC unroll 16
-  for (int m = 0; m < M; ++m) {
-#pragma GCC unroll 8
-    for (int i = 0; i < N; ++i) std::memcpy(&acc[i][m], out + size_t(m) * stride + i * W, sizeof(Sum<T>));
-  }
-  for (int c = 0; c < lines; ++c, ahead += step) {
+  each(acc, [&](Sum<T>& sum, int i, int m) { sum = (Sum<T>)load(out + size_t(m) * stride + i * W); });
+  int c = 0;
+  do {
     for (int i = 0; i < step; i += 64) prefetch(ahead + i);
     const Element<T>* const line = values + size_t(c) * stride * kPair<T>;
     const Factor<T>* const factors = weight + c * kFactors<T>;
     multiply_lanes<T>([&](int i) { return line + i * W * kPair<T>; },
                       [&](int m, int part) { return factors[m * kScoreStride + part]; }, acc);
-  }
-#pragma GCC unroll 16
-  for (int m = 0; m < M; ++m) {
-#pragma GCC unroll 8
-    for (int i = 0; i < N; ++i) std::memcpy(out + size_t(m) * stride + i * W, &acc[i][m], sizeof(Sum<T>));
-  }
+    ahead += step;
+  } while (++c < lines);
+  each(acc, [&](Sum<T> sum, int i, int m) { store(out + size_t(m) * stride + i * W, (Vec)sum); });
 }
 
 // All features; rows of out are `stride` apart, which is a multiple of 16. Each pass over some of them fetches its part
