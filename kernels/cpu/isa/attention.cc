@@ -17,232 +17,12 @@
 #include <span>
 #include <utility>
 
-#include "dot.h"
+#include "attention_sums.h"
 #include "isa.h"
-#include "layout.h"
-#include "ops.h"
-#include "panel.h"
-#include "simd.h"
 #include "vec_math.h"
 
 namespace swiftk::SWIFTK_ISA {
 namespace {
-
-// The two microkernels of attention: scores of a run of key panels, and the weighted sum of a run of values, each for M
-// queries at once so that a key or value is loaded and widened once for all of them.
-//
-// Like the matmul's: one accumulator per (query, key) or (query, feature), ascending order, so nothing depends on M.
-// Keys and values of bf16 lie in pairs: of two features, of two positions. Where there is a dot product of pairs,
-// queries and weights are rounded to bf16 for it, as activations are for weights.
-//
-// Codes of int8 lie in pairs, too. They are multiplied by integers of 16 bits: queries, and weights times their values'
-// scales, with one scale for all of a query's. So the sums of a split are exact, whatever their order. A score then
-// takes its query's scale and its key's.
-#if defined(__AVX512F__)
-inline constexpr int kMaxQueries = 12, kSums = 24;  // sums: accumulators, of 32 registers
-#elif defined(__AVX2__)
-inline constexpr int kMaxQueries = 6, kSums = 12;
-#else
-inline constexpr int kMaxQueries = 3, kSums = 12;
-#endif
-
-template <DType T>
-using Element = std::conditional_t<T == DType::F32, float, std::conditional_t<T == DType::I8, int8_t, uint16_t>>;
-template <DType T>
-inline constexpr bool kScaled = T == DType::I8;
-
-// A lane of a line of keys or values: a pair, or one element.
-template <DType T>
-inline constexpr int kPair = lane_elements(T);
-template <DType T>
-inline constexpr bool kDots = kScaled<T> || (kBf16Dot && T == DType::BF16);
-template <DType T>
-using Sum = std::conditional_t<kScaled<T>, IntVec, Vec>;
-// A lane is multiplied by so many factors: a rounded pair, or a float for each element.
-template <DType T>
-using Factor = std::conditional_t<kDots<T>, int32_t, float>;
-template <DType T>
-inline constexpr int kFactors = kDots<T> ? 1 : kPair<T>;
-
-inline constexpr int kSplit = kMassRun;  // positions
-static_assert(kSplit % kKvBlock == 0);
-inline constexpr int kScoreStride = kSplit + kKeys;  // of a query's scores; no multiple of a cache way
-
-// f(acc[i][m], i, m) for all accumulators. These are named by constants: were they named by loops, which are unrolled
-// later, a compiler would keep them in memory.
-template <int N, int M, class S, class F, int... K>
-[[gnu::always_inline]] inline void each(S (&acc)[N][M], const F& f, std::integer_sequence<int, K...>) {
-  (f(acc[K / M][K % M], K / M, K % M), ...);
-}
-template <int N, int M, class S, class F>
-[[gnu::always_inline]] inline void each(S (&acc)[N][M], const F& f) {
-  each(acc, f, std::make_integer_sequence<int, N * M>());
-}
-
-// add(left[i], right, acc[i][m]) for all i, or add(left, right[m], acc[i][m]) for all m.
-template <int m, int N, int M, class L, class R, class S, class Add, int... I>
-[[gnu::always_inline]] inline void add_column(const L (&left)[N], R right, S (&acc)[N][M], Add add,
-                                              std::integer_sequence<int, I...>) {
-  (add(left[I], right, acc[I][m]), ...);
-}
-template <int i, int N, int M, class L, class R, class S, class Add, int... I>
-[[gnu::always_inline]] inline void add_row(L left, const R (&right)[M], S (&acc)[N][M], Add add,
-                                           std::integer_sequence<int, I...>) {
-  (add(left, right[I], acc[i][I]), ...);
-}
-
-// add(left(i), right(m), acc[i][m]) for all i and m. The fewer of left and right are held in registers beside the
-// accumulators.
-template <int N, int M, class Left, class Right, class S, class Add, int... I, int... J>
-[[gnu::always_inline]] inline void add_all(const Left& left, const Right& right, S (&acc)[N][M], Add add,
-                                           std::integer_sequence<int, I...> all_left,
-                                           std::integer_sequence<int, J...> all_right) {
-  if constexpr (N <= M) {
-    const decltype(left(0)) held[N] = {left(I)...};
-    (add_column<J>(held, right(J), acc, add, all_left), ...);
-  } else {
-    const decltype(right(0)) held[M] = {right(J)...};
-    (add_row<I>(left(I), held, acc, add, all_right), ...);
-  }
-}
-
-// acc[i][m] += the product of W lanes at line(i) and factor(m, part), element by element.
-template <DType T, int N, int M, class Line, class Factors>
-[[gnu::always_inline]] inline void multiply_lanes(const Line& line, const Factors& factor, Sum<T> (&acc)[N][M]) {
-  constexpr std::make_integer_sequence<int, N> n;
-  constexpr std::make_integer_sequence<int, M> m;
-  const auto floats = [](Vec lanes, Vec by, Vec& sum) { add_product(lanes, by, sum); };
-  if constexpr (kScaled<T>) {
-    add_all([&](int i) { return load_byte_pairs(line(i)); }, [&](int q) { return splat_bits(factor(q, 0)); }, acc,
-            [](IntVec lanes, IntVec by, IntVec& sum) { add_pair_products(lanes, by, sum); }, n, m);
-  } else if constexpr (kDots<T>) {
-#if defined(__AVX512BF16__)
-    add_all([&](int i) { return (__m512bh)load_bits(line(i)); },
-            [&](int q) { return (__m512bh)_mm512_set1_epi32(factor(q, 0)); }, acc,
-            [](__m512bh lanes, __m512bh by, Vec& sum) { sum = (Vec)_mm512_dpbf16_ps((__m512)sum, lanes, by); }, n, m);
-#endif
-  } else if constexpr (kPair<T> == 1) {
-    add_all([&](int i) { return load_as<T>(line(i)); }, [&](int q) { return splat(factor(q, 0)); }, acc, floats, n, m);
-  } else {
-    add_all([&](int i) { return even_bf16(load_bits(line(i))); }, [&](int q) { return splat(factor(q, 0)); }, acc,
-            floats, n, m);
-    add_all([&](int i) { return odd_bf16(load_bits(line(i))); }, [&](int q) { return splat(factor(q, 1)); }, acc,
-            floats, n, m);
-  }
-}
-
-// out[m][key] = sum over i of query[i][m] * keys[i][key] for P panels of 16 keys. query [d / kPair][kFactors][M], out
-// [M][kScoreStride]; of int8, the scales of queries [M] come after these. Meanwhile as many bytes are fetched from
-// `ahead`: a head's keys and values lie in pieces of a few kilobytes, which end before a processor has guessed that
-// more of them will be read.
-template <DType T, int P, int M>
-void score_panels(const Element<T>* keys, int d, const Factor<T>* query, float* out, const char* ahead) {
-  constexpr int kVectors = kKeys / W, N = P * kVectors;  // vectors per panel, in all
-  Sum<T> acc[N][M];
-  each(acc, [](Sum<T>& sum, int, int) { sum = Sum<T>{}; });
-  constexpr int kLine = kKeys * kPair<T>, kBytes = P * kLine * sizeof(Element<T>);
-  const size_t panel = key_panel_elements(T, d);
-  for (int lane = 0; lane < d / kPair<T>; ++lane, ahead += kBytes) {
-    if (kBytes >= 64 || lane * kBytes % 64 == 0) {
-      for (int i = 0; i < kBytes; i += 64) prefetch(ahead + i);
-    }
-    const Element<T>* const lines = keys + lane * kLine;
-    const Factor<T>* const factors = query + lane * kFactors<T> * M;
-    multiply_lanes<T>([&](int i) { return lines + i / kVectors * panel + i % kVectors * W * kPair<T>; },
-                      [&](int m, int part) { return factors[part * M + m]; }, acc);
-  }
-  if constexpr (kScaled<T>) {
-    const float* const of_query = reinterpret_cast<const float*>(query + d / kPair<T> * M);
-    for (int i = 0; i < P; ++i) prefetch(ahead + i * 64);
-    each(acc, [&](Sum<T> sum, int i, int m) {
-      const Element<T>* const scales = keys + (i / kVectors + 1) * panel - kKeys * sizeof(float);
-      const Vec scale = load(reinterpret_cast<const float*>(scales) + i % kVectors * W);
-      store(out + m * kScoreStride + i * W, to_float(sum) * splat(of_query[m]) * scale);
-    });
-  } else {
-    each(acc, [&](Vec sum, int i, int m) { store(out + m * kScoreStride + i * W, sum); });
-  }
-}
-
-// A run of `panels` panels. As much is fetched from `ahead` on the way.
-template <DType T, int M>
-void score_run(const Element<T>* keys, int panels, int d, const Factor<T>* query, float* out, const Element<T>* ahead) {
-  constexpr int kMost = kSums / M * W / kKeys;
-  constexpr int P = kMost >= 4 ? 4 : kMost >= 2 ? 2 : 1;
-  const size_t panel = key_panel_elements(T, d);
-  int i = 0;
-  for (; i + P <= panels; i += P) {
-    score_panels<T, P, M>(keys + i * panel, d, query, out + i * kKeys,
-                          reinterpret_cast<const char*>(ahead + i * panel));
-  }
-  for (; i < panels; ++i) {
-    score_panels<T, 1, M>(keys + i * panel, d, query, out + i * kKeys,
-                          reinterpret_cast<const char*>(ahead + i * panel));
-  }
-}
-
-// out[m][feature] += sum over positions c of weight[m][c] * values[c][feature], N vectors of features. `lines` >= 1
-// lines of kPair positions; weight [M][kScoreStride] of their factors; out: of int8, integers. `step` bytes for each
-// line are fetched from `ahead` meanwhile.
-template <DType T, int N, int M>
-void add_values(const Element<T>* values, int stride, int lines, const Factor<T>* weight, float* out, const char* ahead,
-                int step) {
-  Sum<T> acc[N][M];
-  each(acc, [&](Sum<T>& sum, int i, int m) { sum = (Sum<T>)load(out + size_t(m) * stride + i * W); });
-  int c = 0;
-  do {
-    for (int i = 0; i < step; i += 64) prefetch(ahead + i);
-    const Element<T>* const line = values + size_t(c) * stride * kPair<T>;
-    const Factor<T>* const factors = weight + c * kFactors<T>;
-    multiply_lanes<T>([&](int i) { return line + i * W * kPair<T>; },
-                      [&](int m, int part) { return factors[m * kScoreStride + part]; }, acc);
-    ahead += step;
-  } while (++c < lines);
-  each(acc, [&](Sum<T> sum, int i, int m) { store(out + size_t(m) * stride + i * W, (Vec)sum); });
-}
-
-// All features; rows of out are `stride` apart, which is a multiple of 16. Each pass over some of them fetches its part
-// of what lies ahead.
-template <DType T, int M>
-void value_run(const Element<T>* values, int stride, int lines, const Factor<T>* weight, float* out, const char* ahead,
-               int step) {
-  constexpr int kMost = kSums / M;
-  int left = stride / W;
-  const auto columns = [&]<int N>(std::integral_constant<int, N>) {
-    if constexpr (N <= kMost || N == 1) {
-      for (; left >= N; left -= N, values += N * W * kPair<T>, out += N * W) {
-        const int part = left == N ? step : std::min(step, N * W * kPair<T> * static_cast<int>(sizeof *values));
-        add_values<T, N, M>(values, stride, lines, weight, out, ahead, part);
-        ahead += size_t(part) * lines;
-        step -= part;
-      }
-    }
-  };
-  columns(std::integral_constant<int, 8>());
-  columns(std::integral_constant<int, 4>());
-  columns(std::integral_constant<int, 2>());
-  columns(std::integral_constant<int, 1>());
-}
-
-template <DType T>
-using ScoreRun = void (*)(const Element<T>*, int, int, const Factor<T>*, float*, const Element<T>*);
-template <DType T>
-using ValueRun = void (*)(const Element<T>*, int, int, const Factor<T>*, float*, const char*, int);
-
-template <DType T, int... I>
-constexpr std::array<ScoreRun<T>, kMaxQueries> score_runs(std::integer_sequence<int, I...>) {
-  return {score_run<T, I + 1>...};
-}
-template <DType T, int... I>
-constexpr std::array<ValueRun<T>, kMaxQueries> value_runs(std::integer_sequence<int, I...>) {
-  return {value_run<T, I + 1>...};
-}
-
-// For M queries: table[M - 1].
-template <DType T>
-inline constexpr auto kScoreRuns = score_runs<T>(std::make_integer_sequence<int, kMaxQueries>());
-template <DType T>
-inline constexpr auto kValueRuns = value_runs<T>(std::make_integer_sequence<int, kMaxQueries>());
 
 // The keys that a row sees, as runs of neighbouring slots in ascending position. Everything attention does is driven by
 // these.
@@ -470,7 +250,7 @@ class Tile {
   void score_panels_of(int panel, int panels, float* out, const Element<T>* ahead) const {
     const Element<T>* const keys =
         data() + layout_.key_panel(kv_head_, blocks_[panel / kBlockPanels], panel % kBlockPanels);
-    kScoreRuns<T>[count_ - 1](keys, panels, layout_.d, query(), out, ahead);
+    score_run<T>(count_)(keys, panels, layout_.d, query(), out, ahead);
   }
 
   // The values at `count` slots of one block, whole lines, for `queries` queries.
@@ -478,8 +258,8 @@ class Tile {
                    const Element<T>* ahead) const {
     const Element<T>* const values = data() + layout_.value(kv_head_, blocks_[slot / kKvBlock], slot % kKvBlock);
     const int line = ahead ? layout_.v_stride * kPair<T> * static_cast<int>(sizeof *values) : 0;
-    kValueRuns<T>[queries - 1](values, layout_.v_stride, count / kPair<T>, weight, out,
-                               reinterpret_cast<const char*>(ahead), line);
+    value_run<T>(queries)(values, layout_.v_stride, count / kPair<T>, weight, out, reinterpret_cast<const char*>(ahead),
+                          line);
   }
 
   // Scratch rows are scored where they lie, then sorted by position.
@@ -679,7 +459,7 @@ class Tile {
         for (; pos < end && lines < kMostLines && in_place(m, pos, end) == 0; pos = pos / 2 * 2 + 2) {
           put_together(m, pos, end, lines_ + size_t(lines++) * layout_.v_stride * 2);
         }
-        if (lines > 0) kValueRuns<T>[0](lines_, layout_.v_stride, lines, weight, out, nullptr, 0);
+        if (lines > 0) value_run<T>(1)(lines_, layout_.v_stride, lines, weight, out, nullptr, 0);
       }
     }
   }
