@@ -59,6 +59,9 @@ struct View {
   // Null, or [runs of kMassRun positions]: to each is added what the queries of the first rows, as many as go together,
   // give of their attention to it. Where a backend cannot say, nothing is added.
   float* mass = nullptr;
+  // The caller may keep K and V of layers with a sliding window in another store: then these are the text's blocks
+  // there. Kernels read `blocks` alone.
+  const int32_t* panes = nullptr;
 };
 
 // Rows are tokens with a sequence, a logical position, a cache slot and a set of visible keys. Those of a sequence are

@@ -115,6 +115,8 @@ class Session:
         self, exits: Sequence[int], window: int = 32, end: int = -1
     ) -> tuple[np.ndarray, np.ndarray, float]: ...  # confidence and rank [exits, rows], seconds
     def propose_skips(self, most: int) -> list[tuple[list[int], list[int]]]: ...  # (attn, mlp)
+    def save(self) -> bytes: ...  # csrc/text/state.h
+    def load(self, state: bytes) -> None: ...
     def cancel(self) -> None: ...
     def clear_cancel(self) -> None: ...
     tree_tokens: np.ndarray  # [nodes] int32
@@ -427,6 +429,7 @@ def probe(dtype: str = "bfloat16", isa: str = "", threads: int = 0) -> tuple[flo
 def gpu_info(ordinal: int = 0) -> dict[str, Any]: ...
 def survey(
     dir: str,
+    context: int = 0,  # of a text whose keys and values are counted; 0: the model's
     *,
     dtype: str = "auto",
     kv_dtype: str = "auto",

@@ -15,30 +15,32 @@
 namespace swiftk {
 namespace {
 
+static_assert(kMostRows + kBeside <= kPromptRows);
+
 using Steady = std::chrono::steady_clock;
 
 // A device says no by itself. The host hands memory out before it exists.
-void check_free(const Model& model, int blocks, int context) {
-  const size_t wanted = blocks * block_bytes_in_all(model), free = free_bytes(model);
+void check_free(const Model& model, int blocks, int context, int sequences) {
+  const size_t wanted = kv_bytes_in_all(model, shared_room(model, blocks, sequences)), free = free_bytes(model);
   if (model.ops->device || wanted <= free) return;
   fail(Status::OutOfMemory, "[engine] K and V of a text of " + std::to_string(context) + " tokens need " +
                                 std::to_string(wanted) + " bytes, " + std::to_string(free) +
-                                " are free: want a context of at most " + std::to_string(fitting_context(model)) +
-                                " tokens");
+                                " are free: want a context of at most " +
+                                std::to_string(fitting_context(model, sequences)) + " tokens");
 }
 
 int blocks_of(const Model& model, int context, const EngineOptions& o) {
-  const size_t block = block_bytes(model);
   const int whole = blocks_for(context + TokenTree::kMaxNodes);
   if (o.kv_memory == 0) {
     const int wanted = whole + (o.sequences - 1) * blocks_for(context / 8 + TokenTree::kMaxNodes);
-    check_free(model, whole, context);
-    return std::max(whole, std::min(wanted, fitting_blocks(model)));
+    check_free(model, whole, context, o.sequences);
+    return std::max(whole, std::min(wanted, fitting_blocks(model, o.sequences)));
   }
-  const int given = static_cast<int>(std::min<size_t>(o.kv_memory / block, 1u << 24));
+  const int given = blocks_within(model, o.kv_memory, o.sequences);
   if (given < whole) {
     fail(Status::InvalidArgument, "[engine] kv_memory is " + std::to_string(o.kv_memory) +
-                                      " bytes, want at least the " + std::to_string(whole * block) +
+                                      " bytes, want at least the " +
+                                      std::to_string(kv_bytes(model, shared_room(model, whole, o.sequences))) +
                                       " of one text of " + std::to_string(context) + " tokens, or 0");
   }
   return given;
@@ -67,13 +69,13 @@ const EngineOptions& checked(const EngineOptions& o) {
 }  // namespace
 
 Engine::Engine(const std::shared_ptr<const Model>& model, const EngineOptions& o)
-    : Engine(model, o, checked_context(*model, o.context, "engine")) {}
+    : Engine(model, o, checked_context(*model, o.context, "engine", checked(o).sequences)) {}
 
 Engine::Engine(const std::shared_ptr<const Model>& model, const EngineOptions& o, int context)
     : w_(model, {.max_rows = kMostRows + kBeside,
                  .sequences = checked(o).sequences,
                  .outputs = kMostRows + 1,
-                 .blocks = blocks_of(*model, context, o),
+                 .room = shared_room(*model, blocks_of(*model, context, o), o.sequences),
                  .threads = o.threads,
                  .poison = o.poison}),
       context_(context),
@@ -428,6 +430,7 @@ void Engine::finish_prompt_rows(const PromptRows& ran, int row) {
   Text& text = *ran.text;
   Sequence& s = text.sequence;
   name_blocks(w_.pool, s);
+  w_.trim(s, s.cached);
   if (text.generated > 0) return;
   try {
     if (text.reports_prompt()) row = report_prompt(w_, text, ran.rows, row);

@@ -20,27 +20,37 @@ Rows scratch_chain(Workspace& w, const Sequence& s, int first, int n) {
   return w.bind();
 }
 
+struct Branch {
+  std::vector<int32_t> blocks, panes;  // as those of a sequence
+};
+
 // The same of a text that has left its own at a place: what comes after it lies in the branch's blocks.
-Rows branch_rows(Workspace& w, const Sequence& s, std::span<const int32_t> branch, int first, int n) {
+Rows branch_rows(Workspace& w, const Sequence& s, const Branch& branch, int first, int n) {
   w.batch.clear();
-  w.batch.begin({branch.data(), 0, 0, s.stretched});
+  w.batch.begin({.blocks = branch.blocks.data(), .stretched = s.stretched, .panes = branch.panes.data()});
   for (int i = first; i < first + n; ++i) w.batch.add(s.text[i], i, i);
   return w.bind();
 }
 
 // Blocks of a branch of the text, from place `first` up to `end`, in what the text has beyond its tokens. None where
 // the pool has no room for them.
-std::vector<int32_t> branch_off(Workspace& w, Sequence& s, int first, int end) {
+Branch branch_off(Workspace& w, Sequence& s, int first, int end) {
   const int shared = first / kKvBlock, free = blocks_for(s.cached), own = blocks_for(end) - shared;
   if (!w.reserve(s, (free + own) * kKvBlock)) return {};
-  std::vector<int32_t> blocks(s.blocks.begin(), s.blocks.begin() + shared), from, to;
-  blocks.insert(blocks.end(), s.blocks.begin() + free, s.blocks.begin() + free + own);
+  const auto branched = [&](const std::vector<int32_t>& all) {
+    if (all.empty()) return all;
+    std::vector<int32_t> its(all.begin(), all.begin() + shared);
+    its.insert(its.end(), all.begin() + free, all.begin() + free + own);
+    return its;
+  };
+  const Branch branch{branched(s.blocks), branched(s.panes)};
+  std::vector<int32_t> from, to;
   for (int i = shared * kKvBlock; i < first; ++i) {
     from.push_back(s.slot(i));
-    to.push_back(blocks[shared] * kKvBlock + i % kKvBlock);
+    to.push_back(branch.blocks[shared] * kKvBlock + i % kKvBlock);
   }
   w.pool.move_rows(w.executor.ctx(), from, to);
-  return blocks;
+  return branch;
 }
 
 // Notes the scores that the logits of rows [first, first + n) of the text give to the tokens after them.
@@ -66,13 +76,13 @@ std::vector<Outcome> score_at(Workspace& w, Sequence& s, const Plan& plan, std::
   s.forget_tree();
   if (end < 0) end = s.position() - 1;
   const Stopwatch watch(w.last.score);
-  const int first = std::max(0, end - window), rows = std::max(0, end - first);
+  const int first = std::max({0, end - window, w.pool.first_row(s.gone)}), rows = std::max(0, end - first);
   std::vector<Outcome> outcomes(ends.size() * rows);
-  const std::vector<int32_t> branch = rows > kMostRows ? branch_off(w, s, first, end) : std::vector<int32_t>{};
+  const Branch branch = rows > kMostRows ? branch_off(w, s, first, end) : Branch{};
   for (int at = 0; at < rows;) {
     const int n = std::min(kMostRows, rows - at);
     const Rows window_rows =
-        branch.empty() ? scratch_chain(w, s, first + at, n) : branch_rows(w, s, branch, first + at, n);
+        branch.blocks.empty() ? scratch_chain(w, s, first + at, n) : branch_rows(w, s, branch, first + at, n);
     for (size_t i = 0, ran = 0; i < ends.size(); ran = ends[i++]) {
       w.executor.run(plan, window_rows, static_cast<int>(ran), ends[i], w.x.as<float>(), w.pool, w.cancel,
                      w.logits.compute(n));
@@ -80,6 +90,7 @@ std::vector<Outcome> score_at(Workspace& w, Sequence& s, const Plan& plan, std::
     }
     at += n;
   }
+  w.trim(s, s.cached + TokenTree::kMaxNodes);
   return outcomes;
 }
 

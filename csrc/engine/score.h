@@ -9,7 +9,8 @@ namespace swiftk {
 
 // Runs a candidate plan over `window` cached tokens, the last before position `end` (-1: of all), against the target's
 // K and V before them and its own in the window: an outcome a row, matchness = share of rank 0. Where the pool has no
-// room for the K and V of more than 63 rows, these are the target's before each 63.
+// room for the K and V of more than 63 rows, these are the target's before each 63. Rows whose layers with windows no
+// longer see all of their own windows are left out.
 std::vector<Outcome> score(Workspace&, Sequence&, const DraftSpec&, int window, int end = -1);
 
 // Every exit's score by one pass of the target over the window, and a head after each of the layers `exits` (rising, 0

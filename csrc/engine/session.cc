@@ -32,12 +32,13 @@ Session::Session(const std::shared_ptr<const Model>& model, const SessionOptions
 Session::Session(const std::shared_ptr<const Model>& model, const SessionOptions& o, int context)
     : w_(model, {.max_rows = std::min(kChunk, context),
                  .sequences = 1,
-                 .blocks = blocks_for(context + TokenTree::kMaxNodes),
+                 .room = kv_room(*model, blocks_for(context + TokenTree::kMaxNodes), 1, kChunk, 0),
                  .threads = o.threads,
                  .poison = o.poison}),
-      text_(as_long_as(context), *model, context) {
-  w_.reserve(s_, s_.most_text + TokenTree::kMaxNodes);
-}
+      text_(as_long_as(context), *model, context) {}
+
+// The pool has blocks for all of the context.
+void Session::make_room() { w_.reserve(s_, s_.cached + TokenTree::kMaxNodes); }
 
 void Session::set_sampling(const Sampling& sampling, Acceptance acceptance) {
   check(sampling, w_.model->config.V);

@@ -85,7 +85,9 @@ class Session {
   int cached() const { return s_.cached; }  // leading tokens of the text
   const RoundRecord& last() const { return w_.last; }
   double run_seconds() const { return w_.run_seconds(); }
-  size_t cache_bytes() const { return w_.pool.bytes_per_token() * s_.cached; }
+  size_t cache_bytes() const {  // of the text's tokens, and of panes for its end
+    return w_.pool.bytes_per_token() * s_.cached + w_.pool.pane_bytes() * (blocks_for(s_.cached) - s_.gone);
+  }
   size_t workspace_bytes() const { return w_.bytes() + s_.draft.q.capacity() * sizeof(double); }
   const char* fallbacks() const { return w_.fallbacks(); }
   const Model& model() const { return *w_.model; }
@@ -101,10 +103,12 @@ class Session {
  private:
   Session(const std::shared_ptr<const Model>&, const SessionOptions&, int context);
 
+  void make_room();  // for a tree
   // A phase, and whether it leaves logits; one that was refused leaves all as it was.
   template <class F>
   auto phase(bool leaves_logits, F f) {
     try {
+      make_room();
       auto result = f();
       extended_ = false;
       logits_ = leaves_logits;

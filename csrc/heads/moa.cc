@@ -381,7 +381,7 @@ std::shared_ptr<DraftModel> MoaHead::load(const ModelFiles& files, const LoadOpt
     layers[i]->kv_dtype = layers[0]->kv_dtype;
   }
   head->reach = TokenTree::kMaxNodes;
-  head->alone = true;
+  head->alone = head->reads_kv = true;
   set_layers(*head, layers, target);
   return head;
 }

@@ -34,7 +34,7 @@ RemoteHead::RemoteHead(const std::string& target, LoadOptions options, int conte
 RemoteHead::RemoteHead(const std::shared_ptr<const Model>& model, int context)
     : width_(model->draft_models[0]->reported),
       w_(model, {.max_rows = TokenTree::kMaxNodes,
-                 .blocks = blocks_for(checked_context(*model, context, "remote") + TokenTree::kMaxNodes),
+                 .room = {blocks_for(checked_context(*model, context, "remote") + TokenTree::kMaxNodes)},
                  .reported = width_}),
       s_(*model, checked_context(*model, context, "remote")) {
   s_.plan = std::make_shared<DraftPlan>(*model, DraftSpec{.draft_model = 0});

@@ -25,10 +25,11 @@ struct DraftModel {
   std::vector<int32_t> tokens;          // [V] the model's ids of them; empty: they are the model's own
   int reported = 0;  // floats of each token of a text that its runner away from the model has to be given; 0: none
 
-  int reach = 0;        // tokens ahead that it can propose
-  bool opens = false;   // a draft's first step costs what others do not: they follow from it
-  bool serial = false;  // a node that follows another of its step takes a pass more
-  bool alone = false;   // it goes on without the model's states of tokens that it proposed itself
+  int reach = 0;          // tokens ahead that it can propose
+  bool opens = false;     // a draft's first step costs what others do not: they follow from it
+  bool serial = false;    // a node that follows another of its step takes a pass more
+  bool alone = false;     // it goes on without the model's states of tokens that it proposed itself
+  bool reads_kv = false;  // it reads what the model cached of a text in all layers
 
   double reading = 0;      // multiply-adds for a token of a text that it reads, as a share of the model's own
   size_t bytes = 0;        // of memory that it adds

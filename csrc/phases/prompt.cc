@@ -25,9 +25,10 @@ int reuse(Workspace& w, Sequence& s, std::span<const int32_t> tokens, int64_t en
   const size_t most = std::min<size_t>({tokens.size() - 1, static_cast<size_t>(s.cached), s.text.size()});
   size_t keep = 0;
   while (keep < most && tokens[keep] == s.text[keep]) ++keep;
-  s.text.resize(keep);
-  s.sources.restart(static_cast<int>(keep), static_cast<int>(keep) == s.cached);
-  s.cached = static_cast<int>(keep);
+  const bool all = static_cast<int>(keep) == s.cached;
+  w.go_back(s, static_cast<int>(keep));
+  s.text.resize(s.cached);
+  s.sources.restart(s.cached, all && static_cast<int>(keep) == s.cached);
   s.seen.reset();
   for (const int32_t t : s.text) s.seen.add_prompt(t);
   s.forget_tree();
@@ -50,6 +51,7 @@ void extend(Workspace& w, Sequence& s, std::span<const int32_t> tokens) {
     fail(Status::InvalidArgument, "[extend] the text would have " + std::to_string(s.position() + n) +
                                       " tokens, want at most the context of " + std::to_string(s.most_text));
   }
+  if (!w.reserve(s, s.position() + n)) fail(Status::OutOfMemory, "[extend] there are too few blocks for the text");
   s.forget_tree();
   const size_t before = s.text.size();
   s.text.insert(s.text.end(), tokens.begin(), tokens.end());

@@ -212,7 +212,7 @@ size_t drafter_bytes(const Model& model) {
 }
 
 // The sizes that load() would have, read from headers alone.
-py::dict survey(const std::string& dir, const py::kwargs& given) {
+py::dict survey(const std::string& dir, int context, const py::kwargs& given) {
   auto options = of_fields<Loading>(given, "load");
   options.survey = true;
   std::shared_ptr<const Model> found;
@@ -223,12 +223,13 @@ py::dict survey(const std::string& dir, const py::kwargs& given) {
     found = load_with_draft_models(*open_model_files(dir, options.tensors), options);
   }
   const Model& model = *found;
-  return py::dict("config"_a = config_dict(model.config), "isa"_a = model.ops->name, "threads"_a = model.threads,
-                  "dtype"_a = name_of(model.own.format), "kv_dtype"_a = name_of(model.kv_dtype),
-                  "weight_bytes"_a = model.own.bytes, "copies"_a = copy_bytes(model),
-                  "draft_tokens"_a = model.trimmed.tokens.size(), "trimmed_bytes"_a = model.trimmed.bytes,
-                  "drafters"_a = drafters_of(model), "drafter_bytes"_a = drafter_bytes(model),
-                  "kv_bytes_per_token"_a = block_bytes(model) / kKvBlock, "free_bytes"_a = free);
+  return py::dict(
+      "config"_a = config_dict(model.config), "isa"_a = model.ops->name, "threads"_a = model.threads,
+      "dtype"_a = name_of(model.own.format), "kv_dtype"_a = name_of(model.kv_dtype), "weight_bytes"_a = model.own.bytes,
+      "copies"_a = copy_bytes(model), "draft_tokens"_a = model.trimmed.tokens.size(),
+      "trimmed_bytes"_a = model.trimmed.bytes, "drafters"_a = drafters_of(model),
+      "drafter_bytes"_a = drafter_bytes(model), "kv_bytes_per_token"_a = block_bytes(model) / kKvBlock,
+      "cache_bytes"_a = text_bytes(model, context > 0 ? context : model.config.max_position), "free_bytes"_a = free);
 }
 
 // Outputs of layers over a text, as draft models read them; and logits.
@@ -236,7 +237,7 @@ class Taps {
  public:
   Taps(std::shared_ptr<Model> model, const std::vector<int>& layers, int context)
       : model_(std::move(model)),
-        w_(model_, {.max_rows = kRows, .outputs = kRows, .blocks = blocks_for(context), .taps = checked(layers)}),
+        w_(model_, {.max_rows = kRows, .outputs = kRows, .room = {blocks_for(context)}, .taps = checked(layers)}),
         s_(*model_, context) {}
 
   // (features [n, layers * hidden size], logits [n, V]) of its tokens.
@@ -372,7 +373,7 @@ void bind_model(py::module_& m) {
         return shapes;
       },
       "dir"_a, "target"_a, "dtype"_a = "auto");
-  m.def("survey", &survey, "dir"_a);
+  m.def("survey", &survey, "dir"_a, "context"_a = 0);
   m.def("convert", &convert_model, "dir"_a, "path"_a);
   m.def(
       "token_ids",

@@ -114,6 +114,13 @@ void bind_session(py::module_& m) {
             return sublayers(self.propose_skips(most));
           },
           "most"_a)
+      .def("save",
+           [](Session& self) {
+             const std::vector<char> state = self.save();
+             return py::bytes(state.data(), state.size());
+           })
+      .def(
+          "load", [](Session& self, std::string_view state) { self.load(state); }, "state"_a)
       .def("cancel", &Session::cancel)
       .def("clear_cancel", &Session::clear_cancel)
       .def_property_readonly("tree_tokens",

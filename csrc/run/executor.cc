@@ -95,7 +95,18 @@ void Executor::rotate(Rows& rows) {
 
 void Executor::prepare(Rows& rows) {
   rotate(rows);
+  panes_.clear();
+  for (const View* view = rows.views; rows.n > 0 && view <= &rows.view(rows.n - 1); ++view) {
+    panes_.push_back(*view);
+    panes_.back().blocks = view->panes;
+  }
   model_->ops->bind(*ctx_, rows);
+}
+
+Rows Executor::of_layer(const Rows& rows, const Step& step, const KvPool& pool) const {
+  Rows its = rows;
+  if (pool.windowed(step.layer)) its.views = panes_.data();
+  return its;
 }
 
 void Executor::run(const Plan& plan, const Rows& rows, int begin, int end, float* x, const KvPool& pool,
@@ -156,13 +167,14 @@ void Executor::append(const Step& step, const Rows& rows, const float* in, const
   const LayerWeights& w = *step.weights;
   KvLayer kv = pool.layer(step.layer);
   if (step.kind == StepKind::Cross) kv.shape.n_kv = 0;
+  const Rows its = of_layer(rows, step, pool);
   model_->ops->rmsnorm_qkv_rope_append(*ctx_, {.x = in,
                                                .norm = norm,
                                                .eps = c.norm_eps,
                                                .w = w.wqkv,
                                                .q_norm = w.q_norm,
                                                .k_norm = w.k_norm,
-                                               .rows = &rows,
+                                               .rows = &its,
                                                .kv = kv,
                                                .n_heads = c.H,
                                                .q = q_.as<float>(),
@@ -176,9 +188,10 @@ void Executor::attend(const Step& step, const Rows& rows, const float* in, const
                       const KvPool& pool, const Weight* next) {
   const Config& c = model_->config;
   const LayerConfig& its = step.config;
+  const Rows placed = of_layer(rows, step, pool);
   append(step, rows, in, norm, pool);
   model_->ops->attention(*ctx_, {.q = q_.as<float>(),
-                                 .rows = &rows,
+                                 .rows = &placed,
                                  .kv = pool.layer(step.layer),
                                  .n_heads = c.H,
                                  .window = its.window,

@@ -56,6 +56,9 @@ class Executor {
   void mlp(const Step&, int n, float* x, const Weight* next);
   void project(const Plan&, const float* x, int n, float* logits);
 
+  // Rows as the step's layer sees them.
+  Rows of_layer(const Rows&, const Step&, const KvPool&) const;
+
   Executor(std::shared_ptr<const Model>, int max_rows, Ctx* ctx, bool owns);
 
   std::shared_ptr<const Model> model_;
@@ -65,6 +68,7 @@ class Executor {
   Buffer q_, attn_, h_;      // [rows, H d], [rows, H d], [rows, F]
   Buffer some_logits_;       // [rows, tokens of the trimmed head]
   std::vector<float> rope_;  // [2, tables, rows, d/2]
+  std::vector<View> panes_;  // of the rows' texts, in the store of layers with windows
   // Tables of late positions: a round comes to most of the last one's again, and they cost microseconds each.
   static constexpr int kKnown = 128;
   std::vector<float> known_rope_;  // [kKnown, tables, 2, d/2], by position % kKnown

@@ -1,14 +1,14 @@
 #include "run/kv_pool.h"
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
+
+#include "base/error.h"
+#include "model/draft_model.h"
 
 namespace swiftk {
 namespace {
-
-constexpr size_t kPage = 4096;  // layers start on pages of their own
-
-size_t whole_pages(size_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
 uint64_t hash_of(uint64_t before, std::span<const int32_t, kKvBlock> tokens) {
   uint64_t hash = before * 0x9E3779B97F4A7C15u;
@@ -19,64 +19,81 @@ uint64_t hash_of(uint64_t before, std::span<const int32_t, kKvBlock> tokens) {
   return hash;
 }
 
-}  // namespace
-
-size_t block_bytes(const Model& model) {
-  return model.ops->kv_bytes({model.config.n_kv, model.config.d, 1, model.kv_dtype}) * model.own.layers.size();
+std::span<const LayerConfig> loaded_layers(const Model& model) {
+  return std::span(model.config.layers).last(model.own.layers.size());
 }
 
-KvPool::KvPool(const Model& model, int blocks, int features)
-    : ops_(model.ops),
-      shape_{model.config.n_kv, model.config.d, blocks, model.kv_dtype},
-      n_layers_(static_cast<int>(model.own.layers.size())),
-      part_bytes_(ops_->kv_bytes({shape_.n_kv, shape_.d, 1, shape_.dtype}) / ops_->kv_planes),
-      block_bytes_(ops_->kv_together ? part_bytes_ * n_layers_ : part_bytes_),
-      plane_bytes_(part_bytes_ * blocks),
-      layer_bytes_(ops_->kv_together ? part_bytes_ : whole_pages(plane_bytes_ * ops_->kv_planes)),
-      layers_(*ops_, ops_->kv_together ? whole_pages(block_bytes_ * blocks) : layer_bytes_ * n_layers_),
-      features_(features),
-      kept_(*ops_, sizeof(float) * shape_.slots() * features),
-      blocks_(blocks),
-      tokens_(size_t(blocks) * kKvBlock) {
-  if (ops_->kv_together) {
-    shape_.layers = n_layers_;
-    if (ops_->dense) ops_->dense(layers_.as<void>(), layers_.bytes());
+}  // namespace
+
+size_t block_bytes(const Model& model) { return layer_block_bytes(model) * model.own.layers.size(); }
+
+size_t window_block_bytes(const Model& model) {
+  const std::span<const LayerConfig> its = loaded_layers(model);
+  return layer_block_bytes(model) * std::ranges::count_if(its, [](const LayerConfig& l) { return l.window > 0; });
+}
+
+int widest_window(const Model& model) {
+  const auto reads = [](const auto& draft_model) { return draft_model->reads_kv; };
+  if (std::ranges::any_of(model.draft_models, reads)) return 0;
+  int widest = 0;
+  for (const LayerConfig& layer : loaded_layers(model)) widest = std::max(widest, layer.window);
+  return widest;
+}
+
+std::vector<KvPool::Layer> KvPool::layers_of(const Model& model, bool apart) {
+  std::vector<Layer> layers;
+  int numbers[2] = {};  // of those in blocks, and in panes
+  for (const LayerConfig& l : loaded_layers(model)) {
+    const bool windowed = l.window > 0;
+    layers.push_back({windowed, numbers[windowed && apart]++});
   }
+  return layers;
+}
+
+KvPool::KvPool(const Model& model, int blocks, int features, int panes)
+    : ops_(model.ops),
+      layers_(layers_of(model, panes > 0)),
+      window_(widest_window(model)),
+      layer_block_bytes_(layer_block_bytes(model)),
+      pane_bytes_(panes > 0 ? window_block_bytes(model) : 0),
+      windows_(model, static_cast<int>(pane_bytes_ / layer_block_bytes_), panes),
+      store_(model, static_cast<int>(layers_.size()) - windows_.layers(), blocks),
+      panes_(blocks, panes),
+      features_(features),
+      kept_(*ops_, sizeof(float) * kKvBlock * blocks * features),
+      blocks_(blocks),
+      tokens_(size_t(blocks) * kKvBlock),
+      unheld_(blocks) {
   for (int32_t b = 0; b < blocks; ++b) link(b, false);
 }
 
 void KvPool::link(int32_t block, bool oldest) {
-  Block& b = blocks_[block];
-  b.older = oldest ? kNone : newest_;
-  b.newer = oldest ? oldest_ : kNone;
-  (b.older == kNone ? oldest_ : blocks_[b.older].newer) = block;
-  (b.newer == kNone ? newest_ : blocks_[b.newer].older) = block;
-  ++free_;
+  oldest ? unheld_.add_oldest(block) : unheld_.add_newest(block);
   cached_ += named(block);
 }
 
 void KvPool::unlink(int32_t block) {
-  const Block& b = blocks_[block];
-  (b.older == kNone ? oldest_ : blocks_[b.older].newer) = b.newer;
-  (b.newer == kNone ? newest_ : blocks_[b.newer].older) = b.older;
-  --free_;
+  unheld_.remove(block);
   cached_ -= named(block);
 }
 
 int32_t KvPool::take() {
-  const int32_t block = oldest_;
+  const int32_t block = unheld_.oldest();
   if (block == kNone) return kNone;
   unlink(block);
   Block& b = blocks_[block];
   b.holders = 1;
   forget(block);
+  panes_.drop(block);
   touched_ += !std::exchange(b.touched, true);
   return block;
 }
 
 // A block without a name is of no use to anybody, and goes first.
 void KvPool::release(int32_t block) {
-  if (--blocks_[block].holders == 0) link(block, !named(block));
+  if (--blocks_[block].holders > 0) return;
+  link(block, !named(block));
+  if (!named(block)) panes_.drop(block);
 }
 
 int32_t KvPool::look_up(uint64_t hash, uint64_t before, std::span<const int32_t, kKvBlock> wanted) {
@@ -99,6 +116,7 @@ int32_t KvPool::find(int32_t before, std::span<const int32_t, kKvBlock> wanted) 
 int32_t KvPool::name(int32_t block, int32_t before, std::span<const int32_t, kKvBlock> its) {
   if (blocks_[block].tokens == kKvBlock) return block;
   if (const int32_t other = find(before, its); other != kNone) {
+    if (panes_.of(other) == KvPanes::kNowhere) panes_.give(block, other);
     release(block);
     return other;
   }
@@ -142,7 +160,10 @@ void KvPool::name_end(int32_t block, int32_t before, std::span<const int32_t> it
 void KvPool::forget(int32_t block) {
   Block& b = blocks_[block];
   if (b.name == 0) return;
-  cached_ -= b.holders == 0;
+  if (b.holders == 0) {
+    --cached_;
+    panes_.drop(block);
+  }
   const auto drop = [&](auto& from, uint64_t key) {
     const auto [first, last] = from.equal_range(key);
     from.erase(std::find_if(first, last, [&](const auto& entry) { return entry.second == block; }));
@@ -159,64 +180,89 @@ void KvPool::forget_all() {
   }
 }
 
+int KvPool::seen(std::span<const int32_t> blocks, int tokens, int gone) const {
+  const auto there = [&](int i) { return keeps_windows() ? panes_.of(blocks[i]) != KvPanes::kNowhere : i >= gone; };
+  for (; tokens > 0; tokens = (tokens - 1) / kKvBlock * kKvBlock) {
+    const int end = blocks_for(tokens);
+    int i = first_seen(tokens);
+    while (i < end && there(i)) ++i;
+    if (i == end) break;
+  }
+  return tokens;
+}
+
+int32_t KvPool::take_pane(int32_t block) {
+  const int32_t pane = panes_.take(block);
+  if (pane != KvPanes::kNowhere) windows_.spoil(pane);
+  return pane;
+}
+
 KvUse KvPool::use() const {
   const size_t block = bytes_per_token() * kKvBlock;
-  const int held = blocks() - free_;
-  return {blocks(), held, cached_, block * blocks(), block * held, block * touched_};
+  const int held = blocks() - free();
+  return {.blocks = blocks(),
+          .held = held,
+          .cached = cached_,
+          .bytes = block * blocks() + pane_bytes_ * panes_.panes(),
+          .held_bytes = block * held + pane_bytes_ * panes_.held(),
+          .resident_bytes = block * touched_ + pane_bytes_ * panes_.touched()};
 }
 
 std::vector<int32_t> KvPool::give_back(Ctx& ctx, int keep) {
   std::vector<int32_t> gone;
   if (!ops_->discard) return gone;
-  for (int32_t b = newest_; b != kNone; b = blocks_[b].older) {
+  for (int32_t b = unheld_.newest(); b != kNone; b = unheld_.older(b)) {
     if (named(b) && keep-- > 0) continue;
     forget(b);
     if (blocks_[b].touched) gone.push_back(b);
   }
   std::sort(gone.begin(), gone.end());
   discard(ctx, gone);
+  windows_.discard(panes_.forget_unused());
   return gone;
 }
 
-// A run of neighbours goes at once: pages that two of them share go, too.
 void KvPool::discard(Ctx& ctx, std::span<const int32_t> gone) {
-  const auto drop = [&](char* data, size_t bytes) {
-    ops_->discard(data, bytes);
-    if (poisoned_) ops_->fill(ctx, data, 0xff, bytes);
-  };
-  for (size_t i = 0, end; i < gone.size(); i = end) {
-    for (end = i + 1; end < gone.size() && gone[end] == gone[end - 1] + 1;) ++end;
-    const size_t first = gone[i], n = end - i;
-    const int runs = ops_->kv_together ? 1 : n_layers_ * ops_->kv_planes;
-    for (int at = 0; at < runs; ++at) {
-      drop(part(at / ops_->kv_planes, at % ops_->kv_planes, gone[i]), n * block_bytes_);
-    }
-    const size_t kept = sizeof(float) * kKvBlock * features_;
-    if (features_ > 0) drop(kept_.as<char>() + first * kept, n * kept);
-  }
+  store_.discard(gone);
+  const size_t kept = sizeof(float) * kKvBlock * features_;
+  each_run(kept > 0 ? gone : std::span<const int32_t>(), [&](int32_t first, size_t n) {
+    ops_->discard(kept_.as<char>() + first * kept, n * kept);
+    if (poisoned_) ops_->fill(ctx, kept_.as<char>() + first * kept, 0xff, n * kept);
+  });
   for (const int32_t b : gone) touched_ -= std::exchange(blocks_[b].touched, false);
 }
 
+// Rows whose block has no pane are seen by nobody there.
 void KvPool::move_rows(Ctx& ctx, std::span<const int32_t> from, std::span<const int32_t> to) const {
-  if (from.empty()) return;
-  ops_->move_rows(ctx, {.kv = layer(0),
-                        .layer_bytes = layer_bytes_,
-                        .layers = n_layers_,
-                        .from = from.data(),
-                        .to = to.data(),
-                        .n = static_cast<int>(from.size())});
+  store_.move_rows(ctx, from, to);
+  std::vector<int32_t> left, entered;
+  for (size_t i = 0; keeps_windows() && i < from.size(); ++i) {
+    const int32_t a = panes_.of(from[i] / kKvBlock), b = panes_.of(to[i] / kKvBlock);
+    if (a == KvPanes::kNowhere || b == KvPanes::kNowhere) continue;
+    left.push_back(a * kKvBlock + from[i] % kKvBlock);
+    entered.push_back(b * kKvBlock + to[i] % kKvBlock);
+  }
+  windows_.move_rows(ctx, left, entered);
   for (size_t i = 0; features_ > 0 && i < from.size(); ++i) {
     ops_->copy(ctx, features_at(to[i]), features_at(from[i]), sizeof(float) * features_);
   }
 }
 
+int KvPool::row_floats() const {
+  const KvShape shape = layer(0).shape;
+  return static_cast<int>(layers_.size()) * shape.n_kv * 2 * shape.d;
+}
+
 void KvPool::read_rows(Ctx& ctx, std::span<const int32_t> slots, float* out) const {
-  const size_t width = row_floats() / n_layers_;
-  for (int l = 0; l < n_layers_; ++l) {
-    ops_->read_rows(ctx, {.kv = layer(l),
+  if (keeps_windows()) {
+    fail(Status::Unsupported, "[kv] K and V of layers with a sliding window are not all there, want a shorter context");
+  }
+  const size_t all = row_floats(), width = all / layers_.size();
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    ops_->read_rows(ctx, {.kv = layer(static_cast<int>(l)),
                           .slot = slots.data(),
                           .n = static_cast<int>(slots.size()),
-                          .stride = width * n_layers_,
+                          .stride = all,
                           .out = out + l * width});
   }
 }
@@ -227,12 +273,14 @@ void KvPool::download_rows(Ctx& ctx, std::span<const int32_t> slots, float* out)
   ops_->download(ctx, out, rows.as<void>(), rows.bytes());
 }
 
-std::vector<std::span<char>> KvPool::parts(std::span<const int32_t> blocks) const {
+std::vector<std::span<char>> KvPool::parts(std::span<const int32_t> blocks, int gone) const {
   std::vector<std::span<char>> found;
-  for (int at = 0; at < n_layers_ * ops_->kv_planes; ++at) {
-    for (const int32_t b : blocks) {
-      found.emplace_back(part(at / ops_->kv_planes, at % ops_->kv_planes, b), part_bytes_);
-    }
+  std::vector<int32_t> panes;
+  for (const int32_t b : blocks.subspan(gone)) panes.push_back(panes_.of(b));
+  for (const Layer& l : layers_) {
+    const std::span<const int32_t> its = !l.windowed ? blocks : keeps_windows() ? panes : blocks.subspan(gone);
+    const std::vector<std::span<char>> parts = store_of(l).parts(l.number, its);
+    found.insert(found.end(), parts.begin(), parts.end());
   }
   const size_t features = sizeof(float) * kKvBlock * features_;
   for (const int32_t b : blocks) {
@@ -241,9 +289,16 @@ std::vector<std::span<char>> KvPool::parts(std::span<const int32_t> blocks) cons
   return found;
 }
 
+size_t KvPool::parts_bytes(int blocks, int gone) const {
+  const size_t windowed = std::ranges::count_if(layers_, [](const Layer& l) { return l.windowed; });
+  return layer_block_bytes_ * (layers_.size() * blocks - windowed * gone) +
+         sizeof(float) * kKvBlock * features_ * blocks;
+}
+
 void KvPool::poison(Ctx& ctx) {
   poisoned_ = true;
-  ops_->fill(ctx, layers_.as<void>(), 0xff, layers_.bytes());
+  store_.poison(ctx);
+  windows_.poison(ctx);
   if (features_ > 0) ops_->fill(ctx, kept_.as<void>(), 0xff, kept_.bytes());
 }
 

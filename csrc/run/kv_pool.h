@@ -3,13 +3,19 @@
 // A block may be named, by its tokens and the named block before it, which is full. A text that begins alike finds it
 // again: a full one it shares, of one that goes along for a while it copies the rows. While nobody holds it, it stays
 // until memory is wanted: what was released longest ago goes first.
+//
+// Of a pool with windows, K and V of layers that see a sliding window lie in panes of a store of their own, in the
+// slots that they would have in their block. Texts hold the panes of blocks that they may still see there.
 #pragma once
+#include <algorithm>
 #include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "model/model.h"
+#include "run/kv_panes.h"
+#include "run/kv_store.h"
+#include "run/recency.h"
 
 namespace swiftk {
 
@@ -19,13 +25,17 @@ inline int blocks_for(int slots) { return (slots + kKvBlock - 1) / kKvBlock; }
 struct KvUse {
   int blocks = 0, held = 0;   // of the pool; of them, those that texts hold
   int cached = 0;             // that nobody holds, and that a text which begins alike finds again
-  size_t bytes = 0;           // of all blocks
+  size_t bytes = 0;           // of all blocks, and of all panes of layers with windows
   size_t held_bytes = 0;      // of those that texts hold
   size_t resident_bytes = 0;  // of those that were written, and were not given back
 };
 
-// Bytes of K and V of a block, in all layers.
+// Bytes of K and V of a block in all layers, and in those with a sliding window.
 size_t block_bytes(const Model&);
+size_t window_block_bytes(const Model&);
+// The tokens that the widest sliding window of its layers sees. 0: no layer has one, or a draft model reads K and V of
+// whole texts.
+int widest_window(const Model&);
 
 class KvPool {
  public:
@@ -35,15 +45,21 @@ class KvPool {
   static constexpr int32_t kStretched = -2;
 
   // Memory is touched only as blocks fill. features: floats of each token that are kept beside its K and V, for who
-  // drafts.
-  KvPool(const Model&, int blocks, int features = 0);
+  // drafts. panes: of layers with windows, on the host alone; 0: these lie in the blocks with the others.
+  KvPool(const Model&, int blocks, int features = 0, int panes = 0);
 
-  KvLayer layer(int i) const { return {layers_.as<char>() + i * layer_bytes_, shape_}; }
+  KvLayer layer(int i) const { return store_of(layers_[i]).layer(layers_[i].number); }
+  // Whether the layer's K and V lie in panes.
+  bool windowed(int layer) const { return layers_[layer].windowed && keeps_windows(); }
+  bool keeps_windows() const { return windows_.layers() > 0; }
+  // The tokens that layers in panes see; 0: there are none.
+  int window() const { return keeps_windows() ? window_ : 0; }
   int features() const { return features_; }
   float* features_at(int slot) const { return kept_.as<float>() + static_cast<size_t>(slot) * features_; }
-  int blocks() const { return shape_.blocks; }
-  int free() const { return free_; }  // that take() can give
-  size_t bytes_per_token() const { return (layers_.bytes() + kept_.bytes()) / shape_.slots(); }
+  int blocks() const { return static_cast<int>(blocks_.size()); }
+  int free() const { return unheld_.size(); }  // that take() can give
+  size_t bytes_per_token() const { return (store_.bytes() + kept_.bytes()) / blocks_.size() / kKvBlock; }
+  size_t pane_bytes() const { return pane_bytes_; }  // 0: there are none
   KvUse use() const;
 
   // A block of nobody's, now with one holder and without a name; kNone where all are held.
@@ -69,6 +85,19 @@ class KvPool {
   // The holder, who is the only one, is about to write to it.
   void forget(int32_t block);
 
+  // The first block of a text that layers with windows still see from the token at `place` on.
+  int first_seen(int place) const { return window_ == 0 ? 0 : std::max(0, place - window_ + 1) / kKvBlock; }
+  // The longest beginning of a text in these blocks, of at most so many tokens, from which it goes on: all that layers
+  // with windows see from there is there. gone: leading blocks that have nothing of these layers where the pool has no
+  // panes.
+  int seen(std::span<const int32_t> blocks, int tokens, int gone) const;
+  // The first token whose row these layers may run again, where they have nothing of so many leading blocks.
+  int first_row(int gone) const { return gone == 0 ? 0 : gone * kKvBlock + window_ - 1; }
+  KvPanes& panes() { return panes_; }
+  const KvPanes& panes() const { return panes_; }
+  // A pane for a held block that has none, as KvPanes::take().
+  int32_t take_pane(int32_t block);
+
   // Takes the names of all blocks that nobody holds.
   void forget_all();
 
@@ -84,22 +113,30 @@ class KvPool {
   void read_rows(Ctx&, std::span<const int32_t> slots, float* out) const;
   // The same to the host's memory.
   void download_rows(Ctx&, std::span<const int32_t> slots, float* out) const;
-  // The memory of these blocks: for each layer and plane, block after block; then the features of each block.
-  std::vector<std::span<char>> parts(std::span<const int32_t> blocks) const;
-  int row_floats() const { return n_layers_ * shape_.n_kv * 2 * shape_.d; }  // of a slot
+  // The memory of these blocks: for each layer and plane, block after block; then the features of each block. The
+  // first `gone` of them are left out of layers with windows.
+  std::vector<std::span<char>> parts(std::span<const int32_t> blocks, int gone) const;
+  size_t parts_bytes(int blocks, int gone) const;
+  int row_floats() const;  // of a slot
   // Fills every byte with NaN patterns, so that a test sees any read of what was never written.
   void poison(Ctx&);
 
  private:
   struct Block {
     int holders = 0;
-    bool touched = false;                  // its memory may have been written
-    uint64_t name = 0;                     // no two blocks ever have the same; 0: none
-    uint64_t before = 0;                   // name of the block before; of what begins a text, 0 or another
-    uint64_t hash = 0;                     // of `before` and the tokens, if it is full
-    int tokens = 0;                        // of named ones
-    int32_t older = kNone, newer = kNone;  // among those that nobody holds, by when they were released
+    bool touched = false;  // its memory may have been written
+    uint64_t name = 0;     // no two blocks ever have the same; 0: none
+    uint64_t before = 0;   // name of the block before; of what begins a text, 0 or another
+    uint64_t hash = 0;     // of `before` and the tokens, if it is full
+    int tokens = 0;        // of named ones
   };
+
+  struct Layer {
+    bool windowed;
+    int number;  // in its store
+  };
+  static std::vector<Layer> layers_of(const Model&, bool apart);
+  const KvStore& store_of(const Layer& l) const { return l.windowed && keeps_windows() ? windows_ : store_; }
 
   void link(int32_t block, bool oldest);
   void unlink(int32_t block);
@@ -112,23 +149,19 @@ class KvPool {
   int32_t look_up(uint64_t hash, uint64_t before, std::span<const int32_t, kKvBlock> tokens);
 
   const Ops* ops_;
-  KvShape shape_;
-  char* part(int layer, int plane, int32_t block) const {
-    return layers_.as<char>() + layer * layer_bytes_ + plane * plane_bytes_ + block * block_bytes_;
-  }
-
-  int n_layers_;
-  size_t part_bytes_;                               // of a block in one layer and plane
-  size_t block_bytes_, plane_bytes_, layer_bytes_;  // from one to the next
-  Buffer layers_;
+  std::vector<Layer> layers_;
+  int window_;
+  size_t layer_block_bytes_, pane_bytes_;
+  KvStore windows_, store_;  // of layers in panes, and in blocks
+  KvPanes panes_;
   int features_;
   Buffer kept_;  // [slots, features]
   std::vector<Block> blocks_;
   std::vector<int32_t> tokens_;                           // [blocks, kKvBlock] of named ones
   std::unordered_multimap<uint64_t, int32_t> by_hash_;    // full ones
   std::unordered_multimap<uint64_t, int32_t> by_before_;  // all that are named
-  int32_t oldest_ = kNone, newest_ = kNone;
-  int free_ = 0, cached_ = 0, touched_ = 0;
+  Recency unheld_;
+  int cached_ = 0, touched_ = 0;
   bool poisoned_ = false;
   uint64_t last_name_ = 0;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 namespace swiftk {
@@ -21,8 +22,10 @@ std::span<const int32_t, kKvBlock> next_block(const Sequence& s) {
 void copy_rows(Workspace& w, Sequence& s, int most) {
   const int room = std::clamp(most - s.cached, 0, kKvBlock);
   const auto [other, n] = w.pool.along(last_named(s), {s.text.data() + s.cached, static_cast<size_t>(room)});
-  if (n == 0) return;
+  const int32_t pane = n > 0 ? w.pool.panes().of(other) : KvPanes::kNowhere;
+  if (n == 0 || (w.pool.keeps_windows() && pane == KvPanes::kNowhere)) return;
   w.pool.hold(other);
+  w.pool.panes().hold(pane);
   if (w.reserve(s, s.cached + n)) {
     std::vector<int32_t> from(n), to(n);
     std::iota(from.begin(), from.end(), other * kKvBlock);
@@ -30,6 +33,7 @@ void copy_rows(Workspace& w, Sequence& s, int most) {
     w.pool.move_rows(w.executor.ctx(), from, to);
     s.cached += n;
   }
+  w.pool.panes().release(pane);
   w.pool.release(other);
 }
 
@@ -43,13 +47,17 @@ void share_prefix(Workspace& w, Sequence& s, int most) {
     s.blocks.push_back(found);
     ++s.named;
   }
-  s.cached = s.named * kKvBlock;
+  w.go_back(s, s.named * kKvBlock);
   copy_rows(w, s, most);
 }
 
 void name_blocks(KvPool& pool, Sequence& s) {
   for (; (s.named + 1) * kKvBlock <= s.cached; ++s.named) {
-    s.blocks[s.named] = pool.name(s.blocks[s.named], last_named(s), next_block(s));
+    int32_t& block = s.blocks[s.named];
+    block = pool.name(block, last_named(s), next_block(s));
+    if (s.panes.empty() || s.named < s.gone) continue;
+    pool.panes().hold(pool.panes().of(block));
+    pool.panes().release(std::exchange(s.panes[s.named], pool.panes().of(block)));
   }
 }
 

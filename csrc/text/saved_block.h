@@ -12,12 +12,13 @@ namespace swiftk {
 struct SavedBlock {
   std::vector<int32_t> tokens;  // of the block, after those of all blocks before it
   bool stretched = false;       // as Sequence::stretched
+  bool gone = false;            // K and V of layers with windows, when it was saved
   std::vector<char> kv;         // of the block alone
 };
 
-// Bytes of a file of the blocks-th block of a text.
+// Bytes of a file of the blocks-th block of a text, at most.
 size_t saved_bytes(const KvPool&, int blocks);
-// The leading blocks of the tokens that are cached and named.
+// The leading blocks of the tokens after which a text goes on.
 int cached_blocks(KvPool&, std::span<const int32_t> tokens, bool stretched);
 
 // A file of the last one of these blocks; empty where it is not cached. The identity, of kIdentity bytes, is the host
@@ -28,7 +29,7 @@ std::vector<char> save_block(Workspace&, std::span<const int32_t> tokens, bool s
 SavedBlock read_block(const Workspace&, std::span<const char> file, std::span<const int32_t> tokens, bool stretched,
                       std::string_view identity);
 // Makes it one that nobody holds, which the next text that begins alike finds. False: the blocks before it are not
-// cached, or texts hold all memory.
+// cached, texts hold all memory, or the file lacks what this pool has of all blocks.
 bool load_block(Workspace&, const SavedBlock&);
 
 }  // namespace swiftk

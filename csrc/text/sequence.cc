@@ -116,20 +116,28 @@ View Sequence::watched_view() {
 
 // In rising order of places, and new rows follow the last ones: to attention it is a shorter text. Where nothing was
 // noted yet, what is heavy is not known, and all is seen.
-View Sequence::draft_view() {
+View Sequence::draft_view(int least) {
   const DraftSpec& its = plan->skip;
   const std::vector<float>& known = any(noted) ? noted : mass;
-  int end = 1 + unseen_blocks(its.window, cached);
+  int end = 1 + unseen_blocks(its.window > 0 ? std::max(its.window, least) : 0, cached);
   if (its.heavy > 0) end = any(known) ? std::max(1, end / kRunBlocks * kRunBlocks) : 1;  // runs are whole
   if (end == 1) return view(cached, cached);
-  seen_blocks.assign(1, blocks[0]);
+  seen_blocks.clear(), seen_panes.clear();
   const auto see = [this](int from, int to) {
     seen_blocks.insert(seen_blocks.end(), blocks.begin() + from, blocks.begin() + to);
+    if (panes.empty()) return;
+    seen_panes.insert(seen_panes.end(), panes.begin() + from, panes.begin() + to);
   };
+  see(0, 1);
   for (const int run : heaviest(known, end / kRunBlocks, its.heavy)) see(run * kRunBlocks, (run + 1) * kRunBlocks);
   see(end, static_cast<int>(blocks.size()));
   const int skipped = static_cast<int>(blocks.size() - seen_blocks.size()) * kKvBlock;
-  return {seen_blocks.data(), cached - skipped, cached - skipped, stretched, skipped};
+  return {.blocks = seen_blocks.data(),
+          .prefix_len = cached - skipped,
+          .scratch = cached - skipped,
+          .stretched = stretched,
+          .skipped = skipped,
+          .panes = seen_panes.data()};
 }
 
 // A chain lies where its text would: it needs no ancestors, and attention takes its rows together.

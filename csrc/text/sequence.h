@@ -123,7 +123,13 @@ struct Sequence {
   uint64_t round_seed() const { return sampling.seed ^ (round + 1) * 0x9E3779B97F4A7C15u; }
   // Whether a text that ends before position `end`, and within the context, takes stretched rotary tables.
   bool stretches(const Config& c, int64_t end) const { return std::min<int64_t>(end, most_text) > stretched_after(c); }
-  View view(int prefix_len = 0, int scratch = 0) const { return {blocks.data(), prefix_len, scratch, stretched}; }
+  View view(int prefix_len = 0, int scratch = 0) const {
+    return {.blocks = blocks.data(),
+            .prefix_len = prefix_len,
+            .scratch = scratch,
+            .stretched = stretched,
+            .panes = panes.data()};
+  }
   int slot(int i) const { return blocks[i / kKvBlock] * kKvBlock + i % kKvBlock; }  // of the pool, where token i lies
   std::vector<int32_t> forced() const { return constraint ? constraint->forced() : std::vector<int32_t>{}; }
   Expected expected() const;  // by the host, from the text on
@@ -132,8 +138,9 @@ struct Sequence {
   // Rows of nodes [begin, end), to a batch whose last view has this text; `skipped` places of it are not seen. A token
   // from `vocab` on goes as 0.
   void add_rows(RowBatch&, int begin, int end, int vocab = INT_MAX, int skipped = 0) const;
-  // The part of the text that a draft by its plan sees. The view stays valid until the next call.
-  View draft_view();
+  // The part of the text that a draft by its plan sees; of its end, at least so many tokens as layers with windows see.
+  // The view stays valid until the next call.
+  View draft_view(int least);
   // All of the text, to verify. Of a long one it is noted what its rows attend to.
   View watched_view();
   // Places of the text that the plan drafted, once the tree is verified: one a step. Proposals of a guide that the plan
@@ -146,6 +153,8 @@ struct Sequence {
   std::vector<int32_t> text;
   int cached = 0;               // leading tokens whose K and V lie in blocks
   std::vector<int32_t> blocks;  // of the pool
+  std::vector<int32_t> panes;   // of these blocks; none where the pool has no panes
+  int gone = 0;                 // leading blocks of which layers with windows have nothing any more
   int named = 0;                // leading ones that others may share
   SeenTokens seen;
 
@@ -163,9 +172,9 @@ struct Sequence {
   std::vector<Followed> followed;  // by the model's draft models
   Draft draft;
   Verified verified;
-  std::vector<int32_t> path_tokens;  // on the way to a node
-  std::vector<int32_t> seen_blocks;  // by drafts, where they do not see all
-  std::vector<float> mass, noted;    // what verifications attended to, by runs of kMassRun tokens: before, and last
+  std::vector<int32_t> path_tokens;              // on the way to a node
+  std::vector<int32_t> seen_blocks, seen_panes;  // by drafts, where they do not see all
+  std::vector<float> mass, noted;  // what verifications attended to, by runs of kMassRun tokens: before, and last
 };
 
 }  // namespace swiftk

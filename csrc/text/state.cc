@@ -11,7 +11,7 @@
 namespace swiftk {
 namespace {
 
-constexpr char kMagic[8] = {'s', 'w', 'i', 'f', 't', 'k', 's', '4'};
+constexpr char kMagic[8] = {'s', 'w', 'i', 'f', 't', 'k', 's', '5'};
 
 struct Header {
   char magic[8];
@@ -22,7 +22,8 @@ struct Header {
   int32_t text, cached;  // tokens
   int32_t features;      // floats of each token that a draft model reads
   int32_t prompt;        // leading tokens that were not generated
-  int32_t stretched, unused;
+  int32_t stretched;
+  int32_t gone;  // leading blocks that are left out of layers with windows
 };
 
 Header header_of(const Workspace& w, const Sequence& s) {
@@ -41,11 +42,20 @@ Header header_of(const Workspace& w, const Sequence& s) {
   h.prompt = s.position() - s.seen.generated();
   h.round = s.round;
   h.stretched = s.stretched;
+  h.gone = std::max(s.gone, w.pool.first_seen(s.cached - kLookBack));
   return h;
 }
 
-std::vector<std::span<char>> parts_of(const Workspace& w, const Sequence& s, int blocks) {
-  return w.pool.parts(std::span(s.blocks).first(blocks));
+std::vector<std::span<char>> parts_of(const Workspace& w, const Sequence& s, const Header& h) {
+  return w.pool.parts(std::span(s.blocks).first(blocks_for(h.cached)), h.gone);
+}
+
+// Blocks for a text that is about to be read: none of those that are left out of layers with windows.
+void make_room(Workspace& w, Sequence& s, const Header& h) {
+  w.go_back(s, 0);
+  s.cached = h.cached;
+  s.gone = h.gone;
+  if (!w.reserve(s, h.cached)) fail(Status::OutOfMemory, "[state] there are too few blocks for its text");
 }
 
 void want(bool ok, const std::string& what) {
@@ -59,7 +69,7 @@ std::vector<char> save_state(Workspace& w, const Sequence& s) {
   const std::span<const std::byte> text = std::as_bytes(std::span(s.text));
   std::vector<char> out(sizeof header + text.size());
   std::copy_n(reinterpret_cast<const char*>(text.data()), text.size(), out.data() + sizeof header);
-  for (const std::span<char> part : parts_of(w, s, blocks_for(s.cached))) {
+  for (const std::span<char> part : parts_of(w, s, header)) {
     out.resize(out.size() + part.size());
     w.model->ops->download(w.executor.ctx(), out.data() + out.size() - part.size(), part.data(), part.size());
   }
@@ -88,9 +98,9 @@ void load_state(Workspace& w, Sequence& s, std::span<const char> state) {
                                   std::to_string(s.most_text));
   want(h.stretched == mine.stretched,
        "it was made with a context on the other side of the model's original one, whose rotary positions differ");
-  const std::vector<std::span<char>> parts = parts_of(w, s, blocks_for(h.cached));
-  size_t bytes = sizeof h + sizeof(int32_t) * h.text;
-  for (const std::span<char> part : parts) bytes += part.size();
+  want(h.gone >= w.pool.first_seen(h.cached - kLookBack) && h.gone <= w.pool.first_seen(h.cached),
+       "its layers with windows have other blocks than the next token sees");
+  const size_t bytes = sizeof h + sizeof(int32_t) * h.text + w.pool.parts_bytes(blocks_for(h.cached), h.gone);
   want(state.size() == bytes, "it has " + std::to_string(state.size()) + " bytes, want " + std::to_string(bytes));
   want(checksum_of(state.subspan(sizeof h)) == h.checksum, "its checksum differs: it is damaged");
   std::vector<int32_t> text(h.text);
@@ -98,13 +108,13 @@ void load_state(Workspace& w, Sequence& s, std::span<const char> state) {
   want(std::all_of(text.begin(), text.end(), [&](int32_t t) { return t >= 0 && t < h.V; }), "a token is out of range");
 
   const char* from = state.data() + sizeof h + sizeof(int32_t) * h.text;
-  for (const std::span<char> part : parts) {
+  make_room(w, s, h);
+  for (const std::span<char> part : parts_of(w, s, h)) {
     w.model->ops->upload(w.executor.ctx(), part.data(), from, part.size());
     from += part.size();
   }
   s.text = std::move(text);
   s.text.reserve(s.most_text + 1);
-  s.cached = h.cached;
   s.round = h.round;
   s.seen.reset();
   for (int32_t i = 0; i < h.text; ++i) i < h.prompt ? s.seen.add_prompt(s.text[i]) : s.seen.add(s.text[i]);

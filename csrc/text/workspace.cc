@@ -5,41 +5,9 @@
 #include <string>
 #include <utility>
 
-#include "base/machine.h"
-#include "cuda/backend.h"
 #include "model/draft_model.h"
 
 namespace swiftk {
-
-// Draft models keep K and V of their own, and the features that they read of the model.
-size_t block_bytes_in_all(const Model& model) {
-  size_t bytes = block_bytes(model) + sizeof(float) * kKvBlock * model.taps.size() * model.config.D;
-  for (const auto& draft_model : model.draft_models) bytes += draft_model->block_bytes;
-  return bytes;
-}
-
-size_t free_bytes(const Model& model) {
-  return model.ops->device ? cuda::free_memory(*model.ops->device) : available_memory();
-}
-
-int fitting_blocks(const Model& model) {
-  return static_cast<int>(
-      std::min<size_t>(free_bytes(model) / 2 / std::max<size_t>(block_bytes_in_all(model), 1), 1u << 24));
-}
-
-int fitting_context(const Model& model) {
-  const int64_t slots = int64_t{fitting_blocks(model)} * kKvBlock - TokenTree::kMaxNodes;
-  return static_cast<int>(std::clamp<int64_t>(slots, 1, model.config.max_position));
-}
-
-int checked_context(const Model& model, int context, const char* where) {
-  const int most = model.config.max_position;
-  if (context < 0 || context > most) {
-    fail(Status::InvalidArgument, std::string("[") + where + "] context is " + std::to_string(context) + ", want 1.." +
-                                      std::to_string(most) + " (the model's) or 0 for that");
-  }
-  return context == 0 ? fitting_context(model) : context;
-}
 
 namespace {
 
@@ -61,12 +29,12 @@ Runners make_runners(const Model& model, Executor& host, int sequences, int bloc
 Workspace::Workspace(std::shared_ptr<const Model> m, const WorkspaceOptions& o)
     : model(std::move(m)),
       executor(model, o.threads, o.max_rows),
-      pool(*model, o.blocks, kept_floats(*model, o)),
+      pool(*model, o.room.blocks, kept_floats(*model, o), o.room.panes),
       target(compile_plan(*model, {})),
       logits(*model->ops, o.outputs, model->config.V),
       draws(executor, logits, *model),
       x(*model->ops, sizeof(float) * executor.max_rows() * model->config.D),
-      beside(make_runners(*model, executor, o.sequences, o.blocks)),
+      beside(make_runners(*model, executor, o.sequences, o.room.blocks)),
       taps_(o.taps.empty() ? model->taps : o.taps),
       sequences_(o.sequences),
       poison_(o.poison) {
@@ -74,22 +42,49 @@ Workspace::Workspace(std::shared_ptr<const Model> m, const WorkspaceOptions& o)
 }
 
 bool Workspace::reserve(Sequence& s, int slots) {
+  slide(s);
   const size_t wanted = blocks_for(slots);
   while (s.blocks.size() < wanted) {
     const int32_t block = pool.take();
     if (block == KvPool::kNone) return false;
     s.blocks.push_back(block);
+    if (!pool.keeps_windows()) continue;
+    const bool unseen = static_cast<int>(s.panes.size()) < s.gone;
+    s.panes.push_back(unseen ? KvPanes::kNowhere : pool.take_pane(block));
+    if (!unseen && s.panes.back() == KvPanes::kNowhere)
+      return trim(s, static_cast<int>(s.blocks.size() - 1) * kKvBlock), false;
   }
   return true;
+}
+
+void Workspace::slide(Sequence& s) {
+  const int end = std::min(pool.first_seen(s.cached - kLookBack), static_cast<int>(s.panes.size()));
+  for (; s.gone < end; ++s.gone) pool.panes().pass(std::exchange(s.panes[s.gone], KvPanes::kNowhere));
 }
 
 // The last block first: where a text's blocks are forgotten for others, its beginning stays longest.
 void Workspace::trim(Sequence& s, int slots) {
   const size_t wanted = blocks_for(slots);
+  slide(s);
+  for (; s.panes.size() > wanted; s.panes.pop_back()) pool.panes().release(s.panes.back());
   for (; s.blocks.size() > wanted; s.blocks.pop_back()) pool.release(s.blocks.back());
   s.named = std::min<int>(s.named, static_cast<int>(wanted));
+  s.gone = std::min<int>(s.gone, static_cast<int>(wanted));
   if (slots > 0) return;
   for (const auto& runner : beside) runner->leave(s);
+}
+
+void Workspace::go_back(Sequence& s, int tokens) {
+  s.cached = pool.seen(s.blocks, tokens, s.gone);
+  for (; !s.panes.empty(); s.panes.pop_back()) pool.panes().release(s.panes.back());
+  trim(s, s.cached);
+  if (!pool.keeps_windows()) return;
+  s.gone = std::min(pool.first_seen(s.cached), static_cast<int>(s.blocks.size()));
+  s.panes.assign(s.gone, KvPanes::kNowhere);
+  for (size_t i = s.gone; i < s.blocks.size(); ++i) {
+    s.panes.push_back(pool.panes().of(s.blocks[i]));
+    pool.panes().hold(s.panes.back());
+  }
 }
 
 KvUse Workspace::use() const {
@@ -119,7 +114,7 @@ Rows Workspace::bind() {
 // The root is there; the others are made on the device.
 Rows Workspace::spine_rows(Sequence& s, int steps) {
   batch.clear();
-  const View view = s.draft_view();
+  const View view = s.draft_view(pool.window());
   batch.begin(view);
   for (int i = 0, first = view.prefix_len; i < steps; ++i) {
     batch.add(s.draft.tree.token(0), first + i, first + i, uint64_t{1} << i);
@@ -159,7 +154,7 @@ void Workspace::run_draft(std::span<Sequence* const> sequences, std::span<const 
   batch.clear();
   for (size_t i = 0; i < sequences.size(); ++i) {
     Sequence& s = *sequences[i];
-    const View view = s.draft_view();
+    const View view = s.draft_view(pool.window());
     batch.begin(view);
     s.add_rows(batch, s.draft.grown, s.draft.grown + n[i], INT_MAX, view.skipped);
   }

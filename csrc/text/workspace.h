@@ -11,6 +11,7 @@
 #include "run/row_batch.h"
 #include "text/draft_runner.h"
 #include "text/draws.h"
+#include "text/kv_memory.h"
 #include "text/sequence.h"
 
 namespace swiftk {
@@ -28,24 +29,12 @@ struct WorkspaceOptions {
   int max_rows = 0;                    // of a pass
   int sequences = 1;                   // whose trees are verified in one pass
   int outputs = TokenTree::kMaxNodes;  // rows of logits
-  int blocks = 0;                      // of K and V
+  KvRoom room{};                       // of K and V
   int threads = 0;                     // 0: the model's
   bool poison = false;                 // tests: fill the cache with NaN first
   std::vector<int> taps{};  // layers whose outputs are kept, ascending; none: those of the model's draft models
   int reported = 0;         // floats that others report of each token, which are kept instead; 0: nobody does
 };
-
-// Bytes of K and V of a block, and of what draft models keep of as many tokens.
-size_t block_bytes_in_all(const Model&);
-// Bytes that are free where the model's K and V lie.
-size_t free_bytes(const Model&);
-// Blocks that take half of these: without a wish, K and V may take no more.
-int fitting_blocks(const Model&);
-// The longest context that these hold.
-int fitting_context(const Model&);
-// The context that a host asked for, or the longest that fits where it asked for 0. Throws Error(InvalidArgument)
-// beyond the model's.
-int checked_context(const Model&, int context, const char* where);
 
 class Workspace {
  public:
@@ -67,10 +56,14 @@ class Workspace {
   Rows spine_rows(Sequence&, int steps);
   // Makes the batch known to the backend.
   Rows bind();
-  // Blocks for slots [0, slots) of a text. False: there are not so many.
+  // Blocks for slots [0, slots) of a text. False: there are not so many. What layers with windows see no more is let go
+  // of first.
   bool reserve(Sequence&, int slots);
-  // Frees what slots from `slots` on lie in.
+  // Frees what slots from `slots` on lie in, and what layers with windows see no more.
   void trim(Sequence&, int slots);
+  // Goes back to the longest beginning of a text in its blocks, of at most so many tokens, whose next row may run:
+  // that much is cached then, and no more is held.
+  void go_back(Sequence&, int tokens);
 
   // The use of all K and V, those of the model's draft models included; blocks are the model's.
   KvUse use() const;
@@ -101,6 +94,8 @@ class Workspace {
   RoundRecord last;  // of the last call of each phase
 
  private:
+  // Lets go of panes that no row after the cached tokens sees, nor one of the last kLookBack ones.
+  void slide(Sequence&);
   void add_nodes(Sequence&, int begin, int end);
   void run_tapped(const Rows&, int begin, int end, float* out = nullptr);
   // Runs what drafting did not run of the steps that it shares with the target, for all trees. Returns their number.

@@ -79,7 +79,7 @@ def command(
         "load_bytes": found["weight_bytes"] + copies + found["drafter_bytes"],
         "free_bytes": found["free_bytes"],
         "kv_bytes_per_token": found["kv_bytes_per_token"],
-        "cache_bytes": found["kv_bytes_per_token"] * context,
+        "cache_bytes": found["cache_bytes"] if device == "cpu" else found["kv_bytes_per_token"] * context,
     }
     if json:
         print_json(facts)
@@ -96,6 +96,7 @@ def _survey(folder: Path, o: LoadOptions, device: str, tokenizer: Tokenizer) -> 
     ends = read_defaults(files).eos_token_ids
     return _core.survey(
         str(folder),
+        o.context or 0,
         dtype=o.dtype,
         kv_dtype=o.kv_dtype,
         isa=o.isa or "",

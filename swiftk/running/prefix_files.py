@@ -235,12 +235,12 @@ class PrefixFiles:
             _log.warning("the prefix cache %s cannot be %s: %s", self.folder, done, cause)
 
 
-def _contents(path: Path, size: int) -> bytes:
-    """Of a file that must have so many bytes."""
+def _contents(path: Path, most: int) -> bytes:
+    """Of a file that may have so many bytes."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as file:  # a pipe would have us wait
         found = os.fstat(file.fileno()).st_size
-        if found != size:
-            raise InvalidArgument(f"[prefix] it has {found} bytes, want a file of {size}")
+        if found > most:
+            raise InvalidArgument(f"[prefix] it has {found} bytes, want a file of {most} at most")
         return file.read()
 
 

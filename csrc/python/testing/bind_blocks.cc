@@ -19,8 +19,8 @@ namespace {
 
 class Blocks {
  public:
-  Blocks(const std::shared_ptr<Model>& model, int blocks)
-      : w_(model, {.max_rows = kRows, .blocks = blocks, .poison = true}), s_(*model, blocks * kKvBlock) {}
+  Blocks(const std::shared_ptr<Model>& model, int blocks, int panes)
+      : w_(model, {.max_rows = kRows, .room = {blocks, panes}, .poison = true}), s_(*model, blocks * kKvBlock) {}
 
   // Shares the leading tokens that are cached, and computes the others. Returns how many it shared.
   int run(const std::vector<int32_t>& tokens, bool stretched) {
@@ -84,7 +84,7 @@ class Blocks {
 void bind_blocks(py::module_& m) {
   using namespace swiftk;
   py::class_<Blocks>(m, "Blocks")
-      .def(py::init<const std::shared_ptr<Model>&, int>(), "model"_a, "blocks"_a)
+      .def(py::init<const std::shared_ptr<Model>&, int, int>(), "model"_a, "blocks"_a, "panes"_a = 0)
       .def("run", &Blocks::run, "tokens"_a, "stretched"_a = false)
       .def("leave", &Blocks::leave)
       .def("save", &Blocks::save, "tokens"_a, "stretched"_a, "identity"_a)
