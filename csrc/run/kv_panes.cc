@@ -19,8 +19,8 @@ KvPanes::KvPanes(int blocks, int panes)
 int32_t KvPanes::next() const {
   const int32_t passed = passed_.oldest();
   const bool nothing_else = unused_.empty() && ended_.size() == 0;
-  const bool spare = passed != Recency::kNone && (panes_[passed].block == Recency::kNone || nothing_else ||
-                                                  passed_.size() > most_passed_);
+  const bool spare = passed != Recency::kNone &&
+                     (panes_[passed].block == Recency::kNone || nothing_else || passed_.size() > most_passed_);
   return spare ? passed : !unused_.empty() ? unused_.back() : ended_.oldest();
 }
 
