@@ -47,6 +47,7 @@ void share_prefix(Workspace& w, Sequence& s, int most) {
     s.blocks.push_back(found);
     ++s.named;
   }
+  s.alike = s.named;
   w.go_back(s, s.named * kKvBlock);
   copy_rows(w, s, most);
 }

@@ -155,6 +155,7 @@ struct Sequence {
   std::vector<int32_t> blocks;  // of the pool
   std::vector<int32_t> panes;   // of these blocks; none where the pool has no panes
   int gone = 0;                 // leading blocks of which layers with windows have nothing any more
+  int alike = 0;                // leading blocks that another text had, too, when this one began
   int named = 0;                // leading ones that others may share
   SeenTokens seen;
 

@@ -57,9 +57,14 @@ bool Workspace::reserve(Sequence& s, int slots) {
   return true;
 }
 
+// Where another text left this one, others may do so, too: what layers with windows see there stays like an end.
 void Workspace::slide(Sequence& s) {
   const int end = std::min(pool.first_seen(s.cached - kLookBack), static_cast<int>(s.panes.size()));
-  for (; s.gone < end; ++s.gone) pool.panes().pass(std::exchange(s.panes[s.gone], KvPanes::kNowhere));
+  const int branch = pool.first_seen(s.alike * kKvBlock);
+  for (; s.gone < end; ++s.gone) {
+    const int32_t pane = std::exchange(s.panes[s.gone], KvPanes::kNowhere);
+    s.gone >= branch&& s.gone < s.alike ? pool.panes().release(pane) : pool.panes().pass(pane);
+  }
 }
 
 // The last block first: where a text's blocks are forgotten for others, its beginning stays longest.

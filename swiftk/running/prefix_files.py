@@ -157,7 +157,8 @@ class PrefixFiles:
     def _write(self, native: Any, tokens: np.ndarray, end: int) -> None:
         stretched = native.stretches(end)
         paths = self._paths(tokens, stretched)
-        if all(path.exists() for path in paths):
+        whole = _size(paths[-1]) >= native.saved_bytes(len(paths))  # what layers with windows see at the end, too
+        if whole and all(path.exists() for path in paths):
             return
         self.folder.mkdir(0o700, parents=True, exist_ok=True)  # files tell what prompts said
         self._look()
@@ -168,14 +169,17 @@ class PrefixFiles:
             own += size
             if own > _FULL * self._most:
                 break
-            if path.exists():
+            there = _size(path)
+            if there >= size or (there > 0 and whole):
                 continue
             file = native.save_block(tokens[: (i + 1) * _BLOCK], stretched, self._identity)
             if not file:  # memory was wanted meanwhile
                 break
+            if len(file) <= there:
+                continue
             write_whole(path, file)
             self.written(_BLOCK)
-            count, total = count + 1, total + size
+            count, total = count + (there == 0), total + len(file) - there
             if total > self._most:
                 _touch(paths[: i + 1])
                 count, total = self._make_room()
@@ -242,6 +246,13 @@ def _contents(path: Path, most: int) -> bytes:
         if found > most:
             raise InvalidArgument(f"[prefix] it has {found} bytes, want a file of {most} at most")
         return file.read()
+
+
+def _size(path: Path) -> int:
+    """0: there is no such file."""
+    with suppress(OSError):
+        return path.stat().st_size
+    return 0
 
 
 def _touch(paths: Sequence[Path]) -> None:

@@ -528,3 +528,27 @@ def test_a_restarted_server(folder, tmp_path, want):
     assert texts == wanted[:2] and found == [0, size, 0, bytes, 3] and bytes > 0
     texts, found = run(third, first)
     assert texts == [wanted[2], wanted[0]] and found == [size, 0, 0, bytes, 3]
+
+
+def test_files_of_layers_with_windows(tmp_path):
+    """Some prompts have 1,500 tokens in common, others half of these. The first two of each run what they have in
+    common. The third one finds it, and a later process does."""
+    folder = make_tiny(tmp_path / "tiny", "gemma3", layers=6, sliding_window=48, max_position_embeddings=8192)
+    commons, cached = (tokens_of(1, 1500), tokens_of(1, 1500)[:750]), []
+    options = {"context": 4096, "max_sequences": 1}
+    with swiftk.load(folder, device="cpu", threads=1, context=4096, max_sequences=200) as keeps_all:
+        with Counted(folder, tmp_path / "cache", **options) as model:
+            for common in commons:
+                for seed in range(4):
+                    prompt = common + tokens_of(10 + seed, 2000)
+                    found = model.lm.generate(prompt, **OPTIONS)
+                    assert found.tokens == keeps_all.generate(prompt, **OPTIONS).tokens
+                    cached.append(found.stats.cached_prompt_tokens // BLOCK)
+                model.settle()
+            assert cached == [0, 0, 23, 23, 0, 11, 11, 11] and model.counts["failed"] == 0
+        for common in commons:
+            with Counted(folder, tmp_path / "cache", **options) as model:
+                prompt = common + tokens_of(20, 300)
+                found = model.lm.generate(prompt, **OPTIONS)
+                assert found.stats.cached_prompt_tokens // BLOCK == len(common) // BLOCK
+                assert found.tokens == keeps_all.generate(prompt, **OPTIONS).tokens
