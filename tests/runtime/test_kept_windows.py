@@ -138,6 +138,14 @@ def test_a_model_whose_layers_all_slide(slides):
     assert np.array(made.logits[: len(want)]).tobytes() == want.tobytes()
 
 
+@pytest.mark.parametrize("heavy", [0, 2])
+def test_drafts_see_as_much_as_layers_with_windows(slides, heavy):
+    """However small the draft's own window is: it drafts what the model makes of the text."""
+    rule = Rule(((), (), -1, [], False, 1, heavy), 0.0, 9)
+    made = decode(open_session(slides, context=CONTEXT), tokens_of(3, 2300), 61, rule)
+    assert made.rounds == 6 and made.accepted == 54
+
+
 def test_bytes_are_those_of_whole_layers_and_of_windows(model):
     """Two layers of six keep all of a text. The others have panes for the window, what is read again, a tree, and the
     rows of a pass; an engine has a quarter of its blocks more for texts that have ended."""
