@@ -28,7 +28,7 @@ class KvPanes {
   void pass(int32_t pane) { release(pane, passed_); }  // releases it, as one that the text has passed
   // The pane of block `from` becomes that of block `to`, which has none.
   void give(int32_t from, int32_t to);
-  // What the block's pane has is of no use any more. Whoever holds the pane still has it.
+  // The content of the block's pane is of no use any more. A holder of the pane still has it.
   void drop(int32_t block);
 
   int panes() const { return panes_.empty() ? 0 : static_cast<int>(panes_.size()) - 1; }

@@ -4,8 +4,8 @@
 // again: a full one it shares, of one that goes along for a while it copies the rows. While nobody holds it, it stays
 // until memory is wanted: what was released longest ago goes first.
 //
-// Of a pool with windows, K and V of layers that see a sliding window lie in panes of a store of their own, in the
-// slots that they would have in their block. Texts hold the panes of blocks that they may still see there.
+// A pool may have panes. K and V of layers that see a sliding window then lie there, in a store of their own and in the
+// slots that they would have in their block. Texts hold the panes of blocks that they may still see in these layers.
 #pragma once
 #include <algorithm>
 #include <span>

@@ -10,7 +10,7 @@ class Recency {
  public:
   static constexpr int32_t kNone = -1;
 
-  // Of numbers 0..n-1; none is in the list at first.
+  // Takes numbers 0..n-1; none is in the list at first.
   explicit Recency(int n) : at_(n) {}
 
   void add_newest(int32_t i) { link(i, newest_, kNone); }

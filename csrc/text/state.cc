@@ -50,7 +50,7 @@ std::vector<std::span<char>> parts_of(const Workspace& w, const Sequence& s, con
   return w.pool.parts(std::span(s.blocks).first(blocks_for(h.cached)), h.gone);
 }
 
-// Blocks for a text that is about to be read: none of those that are left out of layers with windows.
+// Makes room for a text that is about to be read. Blocks that are left out of layers with windows get no panes.
 void make_room(Workspace& w, Sequence& s, const Header& h) {
   w.go_back(s, 0);
   s.cached = h.cached;

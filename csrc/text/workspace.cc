@@ -57,7 +57,7 @@ bool Workspace::reserve(Sequence& s, int slots) {
   return true;
 }
 
-// Where another text left this one, others may do so, too: what layers with windows see there stays like an end.
+// Other texts may leave this one where an earlier one did: what layers with windows see there stays like an end.
 void Workspace::slide(Sequence& s) {
   const int end = std::min(pool.first_seen(s.cached - kLookBack), static_cast<int>(s.panes.size()));
   const int branch = pool.first_seen(s.alike * kKvBlock);
