@@ -47,6 +47,7 @@ template <Format T, int kFirst, int kLast, int M>
   constexpr int kTurn = std::min(kNibbles ? kQuads : dot_quads(kBits), kLast - kFirst);
 #pragma GCC unroll 2
   for (int shift = 0; shift <= (kNibbles ? 4 : 0); shift += 4) {
+    if (kNibbles) asm("" : "+r"(x));  // tokens are read again: as broadcasts of the first time they would not fit
 #pragma GCC unroll 4
     for (int first = kFirst; first < kLast; first += kTurn) {
       const bool begins = first == kFirst && shift == 0;
@@ -160,7 +161,8 @@ void multiply_panel(const char* panel, int groups, const void* x, float* out, si
 }
 
 template <Format T>
-constexpr auto kKernels = for_each_count<kMaxBlockTokens>([]<int M>() -> PanelKernel { return multiply_panel<T, M>; });
+constexpr auto kKernels =
+    for_each_count<most_block_tokens(T)>([]<int M>() -> PanelKernel { return multiply_panel<T, M>; });
 
 }  // namespace
 

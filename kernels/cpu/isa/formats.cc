@@ -7,7 +7,7 @@ namespace {
 template <Format T>
 constexpr PanelFormat kLines{tokens_of(T), kMaxTokens, line_kernel<T>, pack_lines};
 template <Format T>
-constexpr PanelFormat kBlocks{tokens_of(T), kMaxBlockTokens, block_kernel<T>,
+constexpr PanelFormat kBlocks{tokens_of(T), most_block_tokens(T), block_kernel<T>,
                               exact_blocks(T) ? pack_codes : pack_blocks};
 template <Format T>
 constexpr PanelFormat kPlanes{tokens_of(T), kMaxTokens, plane_kernel<T>, pack_planes};
