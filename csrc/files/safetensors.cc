@@ -101,8 +101,10 @@ void write_safetensors(const std::string& path, const std::vector<RawTensor>& te
       if (!shape.empty()) shape += ',';
       shape += std::to_string(n);
     }
-    header += "," + json_string(t.name) + R"(:{"dtype":)" + json_string(t.dtype) + R"(,"shape":[)" + shape +
-              R"(],"data_offsets":[)" + std::to_string(at) + "," + std::to_string(at + t.bytes) + "]}";
+    header.append(",").append(json_string(t.name));
+    header.append(R"(:{"dtype":)").append(json_string(t.dtype)).append(R"(,"shape":[)").append(shape);
+    header.append(R"(],"data_offsets":[)").append(std::to_string(at)).append(",");
+    header.append(std::to_string(at + t.bytes)).append("]}");
     at += t.bytes;
   }
   header += '}';

@@ -65,7 +65,7 @@ def test_an_answer_has_no_limit_but_the_context(piped, folder):
 
 
 def test_a_long_message_costs_a_turn(piped, folder):
-    status, out, err = piped("a\n" + "long " * 400 + "\nb\n", folder, "-n", "4")
+    status, out, err = piped("b\n" + "long " * 400 + "\nb\n", folder, "-n", "4")
     assert status == 0
     assert re.fullmatch(r"\[chat\] the message has \d+ tokens .* context 512; want at most 511\n.*left out.*\n", err)
     assert len(out.splitlines()) >= 2

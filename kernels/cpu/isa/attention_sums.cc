@@ -8,7 +8,6 @@
 #include <array>
 #include <utility>
 
-
 namespace swiftk::SWIFTK_ISA {
 namespace {
 
