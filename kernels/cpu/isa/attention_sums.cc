@@ -83,7 +83,7 @@ template <DType T, int N, int M, class Line, class Factors>
   }
 }
 
-// Of P panels and M queries.
+// A ScoreRun of P panels and M queries.
 template <DType T, int P, int M>
 void score_panels(const Element<T>* keys, int d, const Factor<T>* query, float* out, const char* ahead) {
   constexpr int kVectors = kKeys / W, N = P * kVectors;  // vectors per panel, in all
@@ -130,7 +130,7 @@ void all_scores(const Element<T>* keys, int panels, int d, const Factor<T>* quer
   }
 }
 
-// Of N vectors of features and M queries.
+// A ValueRun of N vectors of features and M queries.
 template <DType T, int N, int M>
 void add_values(const Element<T>* values, int stride, int lines, const Factor<T>* weight, float* out, const char* ahead,
                 int step) {
