@@ -3,6 +3,7 @@ fetches."""
 
 from importlib import import_module
 from pathlib import Path
+from statistics import geometric_mean
 
 import numpy as np
 import pytest
@@ -114,16 +115,18 @@ def test_drafts_change_no_token_of_gemma(gemma):
 
 
 def test_rows_of_gemma_are_those_of_transformers(gemma, gemma_oracle):
-    """Past its window of 512. In float32 either errs by 2 to 6e-5, beside float64: states grow large."""
+    """Past its window of 512. States grow large: beside float64 either errs by some 2e-5, and at some lengths by ten
+    times that, which lengths is chance."""
     torch = pytest.importorskip("torch")
     ids = np.random.default_rng(3).integers(0, 200000, 700).astype(np.int32)
     session = _core.Session(_core.Model(str(gemma), dtype="float32"), context=len(ids) + 2, poison=True)
     with torch.no_grad():
         want = gemma_oracle(torch.tensor(ids.astype(np.int64))[None], use_cache=False).logits[0].numpy()
-    for n in (5, 80, 511, 513, 700):
+    errors = []
+    for n in (5, 80, 300, 511, 513, 600, 700):
         session.prefill(ids[:n])
-        got = session.logits[0]
-        assert np.sqrt(np.mean((got - want[n - 1]) ** 2)) < 3e-4 * want[n - 1].std(), n
+        errors.append(np.sqrt(np.mean((session.logits[0] - want[n - 1]) ** 2)) / want[n - 1].std())
+    assert max(errors) < 1e-3 and geometric_mean(errors) < 1e-4, errors
 
 
 def test_texts_of_gemma_are_those_of_transformers(gemma, gemma_oracle):
