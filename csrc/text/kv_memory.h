@@ -4,7 +4,7 @@
 
 namespace swiftk {
 
-// Tokens behind a text's end whose rows may run once more (score.h): layers with windows keep what these see.
+// Rows of so many tokens at a text's end may run once more (score.h). Layers with windows keep what these rows see.
 inline constexpr int kLookBack = 384;
 
 // Rows of prompts in a pass of an engine, at most.

@@ -62,33 +62,11 @@ inline void add_pair_products(IntVec pairs, IntVec by, IntVec& sum) {
 #endif
 }
 
-// op over all lanes, in halves.
-template <class Op>
-int32_t fold(IntVec v, Op op) {
-#if defined(__AVX2__)
-  using Eight = int32_t __attribute__((vector_size(32)));
-  using Four = int32_t __attribute__((vector_size(16)));
-#if defined(__AVX512F__)
-  const Eight eight = op((Eight)_mm512_maskz_extracti64x4_epi64(0xf, (__m512i)v, 0),
-                         (Eight)_mm512_maskz_extracti64x4_epi64(0xf, (__m512i)v, 1));
-#else
-  const Eight eight = v;
-#endif
-  Four four = op((Four)_mm256_castsi256_si128((__m256i)eight), (Four)_mm256_extracti128_si256((__m256i)eight, 1));
-  four = op(four, (Four)_mm_shuffle_epi32((__m128i)four, 0x4e));
-  four = op(four, (Four)_mm_shuffle_epi32((__m128i)four, 0xb1));
-  return four[0];
-#else
-  int32_t folded = v[0];
-  for (int i = 1; i < W; ++i) folded = op(folded, int32_t{v[i]});
-  return folded;
-#endif
-}
 inline int32_t sum_lanes(IntVec v) {
-  return fold(v, [](auto a, auto b) { return a + b; });
+  return fold_lanes(v, [](auto a, auto b) { return a + b; });
 }
 inline int32_t max_lanes(IntVec v) {
-  return fold(v, [](auto a, auto b) { return a > b ? a : b; });
+  return fold_lanes(v, [](auto a, auto b) { return a > b ? a : b; });
 }
 
 // kDotBytes: codes may have 8 bits; else 4. One group of 32 k, from `from` on.

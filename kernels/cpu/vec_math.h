@@ -97,23 +97,6 @@ inline Vec exp2(Vec x) {
 
 inline float exp2(float x) { return exp2(splat(x))[0]; }
 
-// op over all lanes, in halves.
-template <class V, class Op>
-inline float fold_lanes(V v, Op op) {
-  constexpr int kLanes = sizeof(V) / sizeof(float);
-  if constexpr (kLanes == 2) {
-    return op(v[0], v[1]);
-  } else if constexpr (kLanes == 4) {
-    return fold_lanes(op(__builtin_shufflevector(v, v, 0, 1), __builtin_shufflevector(v, v, 2, 3)), op);
-  } else if constexpr (kLanes == 8) {
-    return fold_lanes(op(__builtin_shufflevector(v, v, 0, 1, 2, 3), __builtin_shufflevector(v, v, 4, 5, 6, 7)), op);
-  } else {
-    return fold_lanes(op(__builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7),
-                         __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15)),
-                      op);
-  }
-}
-
 inline float sum_lanes(Vec v) {
   return fold_lanes(v, [](auto a, auto b) { return a + b; });
 }

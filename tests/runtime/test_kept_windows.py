@@ -405,7 +405,7 @@ def test_files_bring_windows_back(model):
 
 @pytest.mark.parametrize("kind", ["model", "block", "eagle"])
 def test_draft_models_beside_windows(tiny_dir, tmp_path, kind):
-    """They keep all of a text, and read features of tokens behind its window."""
+    """These keep keys and values of the whole text, and read features of tokens that the window has passed."""
     shape = {"vocab_size": 320, "sliding_window": WINDOW, "max_position_embeddings": 8192}
     folder, full = tiny_dir("gemma3", layers=6, **shape), {"sliding_window": None, "layer_types": None}
     if kind == "model":

@@ -149,7 +149,7 @@ def test_bfloat16_learns_as_float32_does(tmp_path, trained, corpus, target, kind
         with (run / "training" / "valid.csv").open() as file:
             lengths.append([float(row["mean_length"]) for row in csv.DictReader(file)][-1])
     means = [np.convolve(run, np.full(10, 0.1), "valid") for run in losses]  # one step's loss leaps, in either
-    # Where the loss falls fastest, one run may be some steps ahead.
+    # One run may be some steps ahead while the loss falls fastest.
     assert not np.array_equal(*losses) and np.allclose(*means, rtol=0.3)
     assert lengths[1] > 0.8 * lengths[0]
 

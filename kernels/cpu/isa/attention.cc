@@ -71,10 +71,10 @@ struct State {
   float* sum;  // [W], 0: no keys yet
   float* out;  // [M, v_stride]
 
-  explicit State(float* data) : max(data), sum(data + W), out(data + 2 * W) {}
+  explicit State(float* data) : max(data), sum(data + W), out(data + kHead) {}
   static size_t floats(const KvLayout& l, int queries) { return kHead + size_t(queries) * l.v_stride; }
-  static constexpr int kHead = 32;
-  static_assert(kMaxQueries <= W && 2 * W <= kHead);
+  static constexpr int kHead = 2 * W;
+  static_assert(kMaxQueries <= W);
 };
 
 // A few queries and their scores over a split.
@@ -96,7 +96,7 @@ class Tile {
     return size_t(kMaxQueries) * kScoreStride + (kPair<T> > 1 && !kScaled<T> ? kMostLines * size_t(l.v_stride) : 0);
   }
 
-  // Whose it is: queries [begin, end) of a KV head. Query i is head i % group of row i / group.
+  // The tile is of queries [begin, end) of a KV head. Query i is head i % group of row i / group.
   void name(int kv_head, int begin, int end) {
     kv_head_ = kv_head;
     begin_ = begin;
