@@ -14,9 +14,11 @@ using Progress = std::function<bool(size_t done, size_t total)>;
 inline constexpr size_t kFilePage = 4096;
 
 // Writes beside the file, which finish() replaces. Throws Error(Checkpoint) that names the path and the system's
-// reason, Error(Cancelled) where progress says so; what was written is then gone.
+// reason, at once where there is no space for all of it, Error(Cancelled) where progress says so; what was written is
+// then gone.
 class FileWriter {
  public:
+  // total: bytes of the file.
   FileWriter(std::string path, size_t total, const Progress& progress);
   ~FileWriter();
   FileWriter(const FileWriter&) = delete;
@@ -28,7 +30,8 @@ class FileWriter {
   void finish();
 
  private:
-  [[noreturn]] void failed() const;
+  [[noreturn]] void failed(int reason) const;
+  void give_up();
 
   const std::string path_, partial_;
   const size_t total_;
