@@ -1,8 +1,5 @@
 #include "files/checkpoint.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -61,6 +58,19 @@ TensorView TensorView::slice(int64_t first, int64_t count) const {
     };
   }
   return out;
+}
+
+void RawTensor::pour(const Sink& sink) const {
+  constexpr size_t kPiece = size_t{16} << 20;  // most bytes of a file in memory
+  if (pieces) return pieces(sink);
+  const std::shared_ptr<const void> made = make ? make() : nullptr;
+  std::string_view left(static_cast<const char*>(made ? made.get() : data), bytes);
+  while (!left.empty()) {
+    const std::string_view piece = left.substr(0, kPiece);
+    sink(piece);
+    if (file && !made) file->drop(piece);
+    left.remove_prefix(piece.size());
+  }
 }
 
 Checkpoint::Checkpoint(std::string where, std::vector<RawTensor> tensors) : where_(std::move(where)) {
@@ -137,12 +147,7 @@ std::vector<int64_t> Checkpoint::shape(const std::string& name) const {
 }
 
 void Checkpoint::drop(const TensorView& tensor) const {
-  if (!tensor.file) return;
-  const uintptr_t page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const uintptr_t begin = (reinterpret_cast<uintptr_t>(tensor.data) + page - 1) / page * page;
-  const uintptr_t end = (reinterpret_cast<uintptr_t>(tensor.data) + tensor.bytes) / page * page;
-  if (end > begin)
-    ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);  // advice: failing is harmless
+  if (tensor.file) tensor.file->drop({static_cast<const char*>(tensor.data), tensor.bytes});
 }
 
 void Checkpoint::expect(int count, const char* things) const {

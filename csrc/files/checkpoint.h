@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "encoding.h"
@@ -32,6 +33,11 @@ struct TensorView {
   TensorView slice(int64_t first, int64_t count) const;
 };
 
+// Takes bytes, piece after piece; a piece is gone when it returns.
+using Sink = std::function<void(std::string_view)>;
+// Hands on all bytes of a tensor, in their order.
+using Pour = std::function<void(const Sink&)>;
+
 // A tensor as a file has it, or a host application, which keeps it in its memory; dtype as safetensors name it, or an
 // encoding.
 struct RawTensor {
@@ -41,6 +47,10 @@ struct RawTensor {
   size_t bytes;
   std::shared_ptr<MappedFile> file{};  // null: a host application has it
   MakeRows make{};                     // in place of data
+  Pour pieces{};                       // in place of both, of one that is only written
+
+  // Hands on its bytes, whichever way they are had. Pages of a file leave memory after that.
+  void pour(const Sink&) const;
 };
 
 std::string show_shape(const std::vector<int64_t>& shape);

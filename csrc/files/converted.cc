@@ -155,7 +155,7 @@ std::vector<RawTensor> as_tensors(const Converted& converted, const std::vector<
   text += R"(},"matrices":[)" + listed(matrices, matrix) + "]}";
   std::vector<RawTensor> out;
   for (const PanelBlock& b : converted.blocks) {
-    out.push_back({kPrefix + b.name, "I8", {static_cast<int64_t>(b.bytes)}, b.data, b.bytes});
+    out.push_back({kPrefix + b.name, "I8", {static_cast<int64_t>(b.bytes)}, b.data, b.bytes, b.file, {}, b.pieces});
   }
   out.push_back({kTable, "I8", {static_cast<int64_t>(text.size())}, text.data(), text.size()});
   return out;

@@ -19,6 +19,7 @@ struct PanelBlock {
   const char* data;
   size_t bytes;
   std::shared_ptr<MappedFile> file{};
+  Pour pieces{};  // in place of data
 };
 
 struct Converted {

@@ -793,7 +793,7 @@ void GgufFile::write(const std::string& path, const std::vector<RawTensor>& tens
   file.write(header);
   for (size_t i = 0; i < tensors.size(); ++i) {
     file.fill(begin + places[i]);
-    file.write({static_cast<const char*>(tensors[i].data), tensors[i].bytes});
+    tensors[i].pour([&](std::string_view piece) { file.write(piece); });
   }
   file.fill(begin + places.back());
   file.finish();

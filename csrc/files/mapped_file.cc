@@ -37,4 +37,11 @@ MappedFile::~MappedFile() {
   if (data_) ::munmap(const_cast<char*>(data_), size_);
 }
 
+void MappedFile::drop(std::string_view part) const {
+  const size_t page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));  // on which the file begins
+  const size_t begin = (part.data() - data_ + page - 1) / page * page;
+  const size_t end = (part.data() - data_ + part.size()) / page * page;
+  if (begin < end) ::madvise(const_cast<char*>(data_) + begin, end - begin, MADV_DONTNEED);  // advice: may fail
+}
+
 }  // namespace swiftk

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <string>
+#include <string_view>
 
 namespace swiftk {
 
@@ -18,6 +19,8 @@ class MappedFile {
   const char* data() const { return data_; }
   size_t size() const { return size_; }
   const std::string& path() const { return path_; }
+  // Takes the whole pages of a part out of this process's memory. They come back where they are read.
+  void drop(std::string_view part) const;
 
  private:
   std::string path_;

@@ -113,7 +113,7 @@ void write_safetensors(const std::string& path, const std::vector<RawTensor>& te
   FileWriter file(path, 8 + length + at, progress);
   file.write({reinterpret_cast<const char*>(&length), sizeof length});
   file.write(header);
-  for (const RawTensor& t : tensors) file.write({static_cast<const char*>(t.data), t.bytes});
+  for (const RawTensor& t : tensors) t.pour([&](std::string_view piece) { file.write(piece); });
   file.finish();
 }
 
