@@ -107,7 +107,7 @@ def _load(
         draft_memory=options.draft_memory or 0,
         drafters=[str(one) for one in drafters],
         drafter_packs=beside,
-        progress=progress or LoggedProgress(folder),
+        progress=progress or LoggedProgress("loading", folder),
         tensors=dict(tensors or {}),
         owner=owner,
     )
@@ -150,9 +150,12 @@ def convert(
     was written packs nothing: processes that load it share its pages. Returns where it is.
 
     A GGUF file becomes a GGUF file, a folder a folder, with the same metadata and tokenizer. Only swiftk reads the
-    result, and only a build whose panels are laid out alike; others say so. options: load()'s dtype, draft_weights and
-    draft_memory, which later loads cannot change, threads and isa. progress: as load()'s, once for reading and once for
-    writing. Raises InvalidArgument where `out` is there already, unless `force` replaces it.
+    result, and only a build whose panels are laid out alike; others say so. Matrices are packed and written one after
+    another, so the model may be larger than memory. options: load()'s dtype, draft_weights and draft_memory, which
+    later loads cannot change, threads and isa. Copies that draft_weights names are written even if they do not fit in
+    memory; "auto" goes by the memory of this machine. progress: as load()'s, over the bytes of the file. Raises
+    InvalidArgument where `out` is there already, unless `force` replaces it, and CheckpointError where the disk is full
+    or cannot be written; no part of the weights is then left.
     """
     folder, target = find(model_dir), Path(out).expanduser()
     files = open_model_files(folder)
@@ -175,21 +178,21 @@ def convert(
         draft_memory=chosen.draft_memory or 0,
         isa=chosen.isa or "",
         threads=chosen.threads or 0,
-        progress=progress or LoggedProgress(folder),
+        progress=progress or LoggedProgress("converting", folder),
     )
     return target
 
 
 class LoggedProgress:
-    """Tells the log how far a load has come, where it takes long."""
+    """Tells the log how far loading or converting has come, where it takes long."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._reported = folder, perf_counter()
+    def __init__(self, doing: str, folder: Path) -> None:
+        self._doing, self._folder, self._reported = doing, folder, perf_counter()
 
     def __call__(self, done: int, total: int) -> None:
         if perf_counter() - self._reported > _REPORT:
             self._reported = perf_counter()
-            _log.info("loading %s, copies in few bits included: %.0f %%", self._folder, 100 * done / total)
+            _log.info("%s %s, copies in few bits included: %.0f %%", self._doing, self._folder, 100 * done / total)
 
 
 def generate(

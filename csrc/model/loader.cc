@@ -9,7 +9,6 @@
 #include "base/machine.h"
 #include "base/names.h"
 #include "cuda/backend.h"
-#include "files/converted.h"
 
 namespace swiftk {
 namespace {
@@ -32,10 +31,6 @@ size_t rounded(size_t floats) { return (floats + 15) / 16 * 16; }  // vectors st
 
 // The elements of a vector in their order in the model.
 std::vector<float> elements_of(const TensorView& t) {
-  if (!plain(t.encoding)) {
-    fail(Status::Unsupported,
-         "[load] tensor " + t.name + " is a vector in " + facts(t.encoding).name + ", want F32, BF16 or F16");
-  }
   std::vector<float> out(t.shape[0]);
   const std::shared_ptr<const void> made = t.make ? t.make() : nullptr;
   StoredRows rows = t.rows();
@@ -46,21 +41,46 @@ std::vector<float> elements_of(const TensorView& t) {
 
 class Loader {
  public:
+  // Weights for drafts alone need no other form than the one that drafts read. Those for a file need not all fit in
+  // memory.
+  enum class Purpose : uint8_t { Passes, Drafts, File };
   // shape: of what a GPU's kernels have to be built for, but for the dtype.
-  // drafts: what is loaded does nothing else, so that it needs no other form than the one that drafts read.
   Loader(const Checkpoint& checkpoint, const LoadOptions& options, Model& model, Manifest jobs, KernelShape shape,
-         bool drafts)
+         Purpose purpose)
       : checkpoint_(checkpoint),
         options_(options),
         model_(model),
         jobs_(std::move(jobs)),
         shape_(std::move(shape)),
-        drafts_(drafts),
+        purpose_(purpose),
         converted_(checkpoint.converted()),
         dtype_(options.dtype),
         draft_weights_(options.draft_weights) {}
 
   void run() {
+    choose();
+    options_.survey ? measure() : load();
+  }
+
+  static Converted panels(const std::shared_ptr<Loader>& self) {
+    self->choose();
+    Converted out{kPanelLayout, self->dtype_.empty() ? "auto" : self->dtype_, "", {}};
+    out.blocks.push_back(packed_later(self, {}));
+    std::vector<Format> copies;
+    for (const Weights& copy : self->model_.copies) {
+      out.blocks.push_back(packed_later(self, copies.emplace_back(copy.format)));
+    }
+    if (self->own_form_ == Format::Planes) copies.push_back(Format::Upper);
+    for (const Format copy : copies) {
+      if (!out.draft_weights.empty()) out.draft_weights += ',';
+      out.draft_weights += name_of(copy);
+    }
+    return out;
+  }
+
+ private:
+  void choose() {
+    check_vectors();
     if (converted_) follow(*converted_);
     choose_kind();
     const DType first = element_of(jobs_.matrices.front().parts.front().encoding);
@@ -73,14 +93,15 @@ class Loader {
     if (model_.ops->device) cuda::check_pack(*model_.ops, shape_);
     own_form_ = model_.own.format = by_parts() ? most_common() : format_of(model_.dtype);
     choose_tokens();
-    drafts_ ? choose_form() : choose_copies();
-    if (options_.survey) return measure();
+    purpose_ == Purpose::Drafts ? choose_form() : choose_copies();
+  }
+
+  void load() {
     total_ = jobs_.bytes + (copies_embedding() ? jobs_.embedding.bytes : 0);
     for (const MatrixJob& job : jobs_.matrices) {
       for (const TensorView& part : job.parts) total_ += part.bytes * model_.copies.size();
     }
-    const std::unique_ptr<Ctx, void (*)(Ctx*)> ctx(model_.ops->create(model_.ops->device, model_.threads),
-                                                   model_.ops->destroy);
+    const Context ctx = context();
     load_vectors(*ctx);
     const Block own = model_.ops->device ? Block{} : block_of({});
     std::vector<Block> blocks;
@@ -105,7 +126,6 @@ class Loader {
     model_.ops->device ? load_embedding(*ctx) : keep_embedding();
   }
 
- private:
   static bool automatic(const std::string& name) { return name.empty() || name == "auto"; }
 
   // Blocks that weights are rounded to are no type of elements.
@@ -127,8 +147,18 @@ class Loader {
     if (draft_weights_ == "auto") draft_weights_ = made.draft_weights;
   }
 
+  void check_vectors() const {
+    for (const VectorJob& job : jobs_.vectors) {
+      for (const TensorView& part : job.parts) {
+        if (plain(part.encoding)) continue;
+        fail(Status::Unsupported,
+             "[load] tensor " + part.name + " is a vector in " + facts(part.encoding).name + ", want F32, BF16 or F16");
+      }
+    }
+  }
+
   void choose_kind() {
-    if (drafts_) return;
+    if (purpose_ == Purpose::Drafts) return;
     if (rounds() && model_.ops->device) {
       fail(Status::Unsupported, "[load] dtype '" + dtype_ + "' needs the CPU; on a GPU want bfloat16 or float16");
     }
@@ -198,30 +228,69 @@ class Loader {
     char* memory = nullptr;        // to be packed into; null: into memory of their own
     const char* panels = nullptr;  // packed already, in a file
   };
-  Block block_of(Form form) { return converted_ ? Block{nullptr, panels(form)} : Block{allocate(bytes_of(form))}; }
+  Block block_of(Form form) {
+    if (!converted_) return {allocate(bytes_of(form))};
+    const PanelBlock& block = packed_before(form);
+    if (block.file) model_.mappings.push_back(block.file);
+    return {nullptr, block.data};
+  }
+
+  static std::string block_name(Form form) { return form ? name_of(*form) : "own"; }
+  std::vector<std::string> segments_of(Form form) const {
+    std::vector<std::string> segments;
+    for (const MatrixJob& job : jobs_.matrices) {
+      for (const PackArgs& segment : describe(job, form)) segments.emplace_back(name_of(segment.format));
+    }
+    return segments;
+  }
 
   // A converted file is untrusted: its panels are used only if they lie exactly as this build would pack them.
-  const char* panels(Form form) {
-    const std::string name = form ? name_of(*form) : "own";
+  const PanelBlock& packed_before(Form form) const {
+    const std::string name = block_name(form);
     const PanelBlock* const block = converted_->find(name);
     if (!block) {
       fail(Status::InvalidArgument, "[load] draft_weights has " + name + ", the model was converted with " +
                                         (converted_->draft_weights.empty() ? "none" : converted_->draft_weights) +
                                         ": convert it again, from the model that it was made of");
     }
-    std::vector<std::string> segments;
-    for (const MatrixJob& job : jobs_.matrices) {
-      for (const PackArgs& segment : describe(job, form)) segments.emplace_back(name_of(segment.format));
-    }
-    if (converted_->layout != kPanelLayout || block->segments != segments || block->bytes != bytes_of(form)) {
+    if (converted_->layout != kPanelLayout || block->segments != segments_of(form) || block->bytes != bytes_of(form)) {
       const std::string file = block->file ? block->file->path() : "the host's tensors";
       fail(Status::Checkpoint, "[load] " + file + ": panels of " + name +
                                    " are not those that this build makes: convert the model again, from the one that "
                                    "it was made of");
     }
-    if (block->file) model_.mappings.push_back(block->file);
-    return block->data;
+    return *block;
   }
+
+  static PanelBlock packed_later(const std::shared_ptr<Loader>& self, Form form) {
+    if (self->converted_) return self->packed_before(form);
+    PanelBlock block{block_name(form), self->segments_of(form), nullptr, self->bytes_of(form)};
+    block.pieces = [self, form](const Sink& sink) { self->pack_to(sink, form); };
+    return block;
+  }
+
+  // All matrices of a form, one after another through the same memory.
+  void pack_to(const Sink& sink, Form form) const {
+    size_t most = 0;
+    for (const MatrixJob& job : jobs_.matrices) {
+      for (const PackArgs& segment : describe(job, form)) most = std::max(most, packed_bytes(segment));
+    }
+    const Buffer memory(*model_.ops, most);
+    const Context ctx = context();
+    for (const MatrixJob& listed : jobs_.matrices) {
+      const auto [job, made] = ready(listed);
+      for (PackArgs& segment : describe(job, form)) {
+        const size_t bytes = packed_bytes(segment);
+        segment.dst = std::memset(memory.as<char>(), 0, bytes);  // as new memory is
+        model_.ops->pack(*ctx, segment);
+        sink({memory.as<char>(), bytes});
+      }
+      drop(job.parts);
+    }
+  }
+
+  using Context = std::unique_ptr<Ctx, void (*)(Ctx*)>;
+  Context context() const { return {model_.ops->create(model_.ops->device, model_.threads), model_.ops->destroy}; }
 
   char* allocate(size_t bytes) {
     char* const memory = model_.storage.emplace_back(*model_.ops, bytes).as<char>();
@@ -399,7 +468,8 @@ class Loader {
     const size_t have = ops.device ? cuda::free_memory(*ops.device) : available_memory();
     const size_t own =
         (converted_ ? 0 : bytes_of({}) + (copies_embedding() ? jobs_.embedding.bytes : 0)) + trimmed_bytes();
-    if (!ops.device) check_memory("the weights", own, have);
+    const bool at_once = purpose_ != Purpose::File;
+    if (at_once && !ops.device) check_memory("the weights", own, have);
     const std::string& asked = draft_weights_;
     if (asked.empty() || asked == "own") return;
     const size_t left = have - std::min(own, have), most = options_.draft_memory ? options_.draft_memory : left / 4;
@@ -427,13 +497,14 @@ class Loader {
       model_.copies.emplace_back().format = format;
       need += bytes_of(format);
     }
-    check_memory("copies for drafting", need, std::min(left, options_.draft_memory ? most : left));
+    const size_t room = at_once ? left : need;  // a file has its own
+    check_memory("copies for drafting", need, std::min(room, options_.draft_memory ? most : room));
   }
 
   bool trims() const { return !model_.trimmed.tokens.empty(); }
 
   void choose_tokens() {
-    if (drafts_) return;
+    if (purpose_ == Purpose::Drafts) return;
     const MatrixJob& head = head_job();
     model_.trimmed.pays = !model_.ops->device && jobs_.head_share() > kSmallHead && !(converted_ && head.parts[0].make);
     std::vector<int32_t> tokens = options_.draft_tokens;
@@ -563,7 +634,7 @@ class Loader {
   Model& model_;
   Manifest jobs_;
   KernelShape shape_;
-  const bool drafts_;
+  const Purpose purpose_;
   const Converted* const converted_;  // null: rows are packed
   std::string dtype_, draft_weights_;
   enum class Kind : uint8_t { Same, AsStored, Int8, Int4 };
@@ -575,13 +646,19 @@ class Loader {
 }  // namespace
 
 void load_weights(const ModelFiles& files, const LoadOptions& options, Model& model) {
-  Loader(files.tensors(), options, model, Manifest(files, model, options.last_layers), {.config = model.config}, false)
+  Loader(files.tensors(), options, model, Manifest(files, model, options.last_layers), {.config = model.config},
+         Loader::Purpose::Passes)
       .run();
 }
 
 void load_tensors(const Checkpoint& checkpoint, const LoadOptions& options, Model& layers, Manifest jobs,
                   const KernelShape& shape) {
-  Loader(checkpoint, options, layers, std::move(jobs), shape, true).run();
+  Loader(checkpoint, options, layers, std::move(jobs), shape, Loader::Purpose::Drafts).run();
+}
+
+Converted pack_by_matrix(const Checkpoint& checkpoint, const LoadOptions& options, Model& model, Manifest jobs) {
+  return Loader::panels(std::make_shared<Loader>(checkpoint, options, model, std::move(jobs),
+                                                 KernelShape{.config = model.config}, Loader::Purpose::File));
 }
 
 }  // namespace swiftk

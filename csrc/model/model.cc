@@ -69,7 +69,7 @@ KernelShape kernel_shape(const ModelFiles& files, const std::string& dtype) {
   return {c, *type};
 }
 
-std::shared_ptr<Model> load_model(const ModelFiles& files, const LoadOptions& options) {
+std::shared_ptr<Model> open_model(const ModelFiles& files, const LoadOptions& options) {
   constexpr int kMostThreads = 1024;
   if (options.threads < 0 || options.threads > kMostThreads) {
     const std::string got = std::to_string(options.threads), most = std::to_string(kMostThreads);
@@ -80,6 +80,11 @@ std::shared_ptr<Model> load_model(const ModelFiles& files, const LoadOptions& op
   model->threads = options.threads ? options.threads : default_threads();
   model->config = files.config();
   model->owner = options.owner;
+  return model;
+}
+
+std::shared_ptr<Model> load_model(const ModelFiles& files, const LoadOptions& options) {
+  const std::shared_ptr<Model> model = open_model(files, options);
   load_weights(files, options, *model);
   return model;
 }

@@ -116,7 +116,9 @@ void open_backend(const LoadOptions&, Model&);
 // too.
 KernelShape kernel_shape(const ModelFiles&, const std::string& dtype);
 
-// The model alone, without the draft models that options name.
+// The model alone, without the draft models that options name, and before it has weights.
+std::shared_ptr<Model> open_model(const ModelFiles&, const LoadOptions&);
+// The same with its weights.
 std::shared_ptr<Model> load_model(const ModelFiles&, const LoadOptions&);
 
 }  // namespace swiftk

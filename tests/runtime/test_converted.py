@@ -4,6 +4,8 @@ import hashlib
 import json
 import shutil
 import struct
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -11,16 +13,18 @@ from swiftk._testing import ops
 
 import swiftk
 from compressed import Compressed, gptq
+from debug_words import ask
 from decode import Rule, decode, open_session
-from gguf_files import of_folder, split
+from gguf_files import of_array, of_folder, split
 from heads import make_block
 from swiftk import _core
-from swiftk.errors import Cancelled, CheckpointError, InvalidArgument, UnsupportedModel
+from swiftk.errors import Cancelled, CheckpointError, InvalidArgument, OutOfMemory, UnsupportedModel
 from swiftk.files.safetensors_io import read_folder
 from swiftk.testing import make_tiny
 
 PROMPT = [5, 9, 2, 7, 7, 1, 30, 12, 4, 8, 21]
 SIZES = {"hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 4, "num_key_value_heads": 2}
+WIDE = {"hidden_size": 512, "intermediate_size": 1536, "num_attention_heads": 8, "num_key_value_heads": 8}
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +93,16 @@ def test_a_gguf_file(tmp_path, tied):
         "swiftk.converted",
         "token_embd.weight",
     }
+
+
+def test_vectors_in_blocks_are_refused_at_once(folder, tmp_path):
+    file = of_folder(folder)
+    file.tensors["output_norm.weight"] = of_array(np.ones(SIZES["hidden_size"], np.float32), "Q8_0")
+    path = file.write(tmp_path / "in.gguf")
+    for use in (open_, lambda source: swiftk.convert(source, tmp_path / "out.gguf")):
+        with pytest.raises(UnsupportedModel, match=r"output_norm.weight is a vector in Q8_0, want F32, BF16 or F16"):
+            use(path)
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_parts_become_one_file(folder, tmp_path):
@@ -179,13 +193,64 @@ def test_nothing_is_left_of_what_was_cancelled(folder, tmp_path):
 
     def stop(done, total):
         reports.append((done, total))
-        return not (len(reports) > 1 and done <= reports[-2][0])  # the load is over, the file has begun
+        return done < total / 2
 
     with pytest.raises(Cancelled):
         _core.convert(str(folder), str(tmp_path / "out"), progress=stop)
-    assert not list((tmp_path / "out").iterdir())
+    assert len(reports) > 2 and not list((tmp_path / "out").iterdir())
     with pytest.raises(CheckpointError, match="cannot be written"):
         _core.convert(str(folder), str(tmp_path / "nowhere"))
+
+
+def test_progress_counts_the_bytes_of_the_file(folder, tmp_path):
+    reports = []
+    out = swiftk.convert(folder, tmp_path / "out", progress=lambda *report: reports.append(report))
+    done, totals = zip(*reports, strict=True)
+    assert {*totals} == {(out / "model.safetensors").stat().st_size} == {done[-1]}
+    assert list(done) == sorted({*done})
+
+
+def test_a_full_disk_is_named(folder, tmp_path):
+    """A limit on the sizes of files stands for it."""
+    (tmp_path / "model.safetensors").write_text("old")
+    code = (
+        "import resource, sys, swiftk._core; resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
+        "try: swiftk._core.convert(*sys.argv[1:])\n"
+        "except swiftk.CheckpointError as error: print(error)"
+    )
+    command = [sys.executable, "-c", code, str(folder), str(tmp_path)]
+    out = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert out.stdout == f"[checkpoint] {tmp_path}/model.safetensors: cannot be written: File too large\n"
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("model.safetensors", "old")]
+
+
+def test_a_model_larger_than_memory(folder, tmp_path, monkeypatch):
+    """It is converted; only what is chosen by itself, or has a limit, asks for memory."""
+    whole = swiftk.convert(folder, tmp_path / "whole", draft_weights="int4,int3")
+    ask(monkeypatch, "memory=1000")
+    with pytest.raises(OutOfMemory, match="the weights need"):
+        open_(folder)
+    out = swiftk.convert(folder, tmp_path / "out", draft_weights="int4,int3")
+    assert (out / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    assert not _core.survey(str(swiftk.convert(folder, tmp_path / "auto")), draft_weights="auto")["copies"]
+    with pytest.raises(OutOfMemory, match=r"copies for drafting need .* 0\.000 GB are available"):
+        swiftk.convert(folder, tmp_path / "limited", draft_weights="int4", draft_memory=1000)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_memory_is_that_of_a_matrix(tmp_path, again):
+    source = make_tiny(tmp_path / "in", "llama3", layers=20, **WIDE)
+    if again:
+        source = swiftk.convert(source, tmp_path / "once", draft_weights="int8")
+    code = (
+        "import re, sys, swiftk._core; from pathlib import Path\n"
+        "peak = lambda: int(re.search(r'VmHWM:\\s+(\\d+)', Path('/proc/self/status').read_text())[1]) * 1024\n"
+        "swiftk._core.survey(sys.argv[1])\n"
+        "before = peak(); swiftk.convert(*sys.argv[1:], draft_weights='int8', threads=1); print(peak() - before)"
+    )
+    command = [sys.executable, "-c", code, str(source), str(tmp_path / "out")]
+    grown = int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert grown < (source / "model.safetensors").stat().st_size / 3
 
 
 class Safetensors:
