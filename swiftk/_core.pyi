@@ -23,6 +23,10 @@ class Model:
         draft_weights: str = "own",
         draft_tokens: Sequence[int] = (),
         draft_memory: int = 0,
+        memory: int = 0,
+        kv_memory: int = 0,
+        context: int = 0,
+        sequences: int = 1,
         drafters: Sequence[str] = (),
         drafter_packs: Sequence[str] = (),
         progress: Callable[[int, int], bool | None] | None = None,
@@ -41,10 +45,14 @@ class Model:
     kv_dtype: str
     weight_bytes: int
     copies: dict[str, int]  # bytes of memory for each that drafts may read
+    # Bytes of its plan: limit (0: none), process, drafts, head, kv, work, ahead, layers that stay, and streamed ones.
+    memory: dict[str, int]
     drafters: list[str]  # the kinds of those that were loaded beside the model
     reads: list[tuple[list[int], int]]  # of each: layers that it taps, floats of a token that it is given elsewhere
     drafter_bytes: int
     copy_shares: dict[str, float]  # of the bytes of the model's own that a pass reads, what it reads of each
+    memory: dict[str, int]  # how it is used where it is bounded, in bytes (csrc/model/model.h, MemoryPlan)
+    streamed_file: str  # which passes read weights from; "" if all are in memory
 
 class Taps:
     """Outputs of some layers over texts, as draft models read them."""
@@ -224,6 +232,8 @@ class Turn:
     draft: float
     verify: float
     run: float
+    disk: float  # seconds of both that passes waited for weights from disk,
+    disk_bytes: int  # and bytes that they read of them
     commit: float
     reused_rows: int
     reused_share: float
@@ -439,6 +449,9 @@ def survey(
     draft_tokens: Sequence[int] = (),
     draft_memory: int = 0,
     drafters: Sequence[str] = (),
+    memory: int = 0,
+    kv_memory: int = 0,
+    sequences: int = 1,
 ) -> dict[str, Any]: ...  # what Model() with these would have and take, by the headers alone
 def convert(
     dir: str,
@@ -452,6 +465,8 @@ def convert(
     progress: Callable[[int, int], bool | None] | None = None,
 ) -> None: ...  # writes what Model() with these would have; path: a file, or a folder that is there
 def draft_formats() -> list[str]: ...  # of copies that drafts may read
+def read_speed(path: str, bytes: int) -> float: ...  # bytes/s of its first bytes, past the page cache
+def panel_layout() -> int: ...  # of the kernels, and of converted models
 def compressions() -> list[str]: ...  # values of quantization_config.quant_method that are read
 def families() -> dict[str, dict[str, Any]]: ...  # the table of them, by model_type
 def read_config(dir: str) -> dict[str, Any]: ...  # as it is in a Hugging Face folder, whatever the file's order of rows

@@ -18,7 +18,9 @@ import numpy as np
 from . import _core
 from .draft.draft_spec import DRAFTER_NAMES, TRIMMED, DraftSpec, resolve
 from .draft.sources import DRAFTERS, numbers
+from .draft.tree_rule import MAX_DRAFT
 from .errors import InternalError, InvalidArgument, InvalidOption
+from .files.converted import in_cache
 from .files.folders import write_whole
 from .files.model_files import ModelFiles, open_model_files
 from .files.model_folder import check_config, find
@@ -57,7 +59,8 @@ _REPORT = 2.0  # seconds between two lines of the log about a load
 
 def load(model_dir: str | Path, *, progress: Callable[[int, int], Any] | None = None, **options: Any) -> LM:
     """Loads a Hugging Face folder. progress(done, total) receives bytes, those of copies included; if it returns
-    False, the load is cancelled.
+    False, the load is cancelled. Where a model is converted first (help(swiftk.LoadOptions), memory), the counts begin
+    anew, once for reading and once for writing; a progress with a method stage(words) is told so.
 
     A GPU needs kernels for its architecture and the model's shape. `pack` is a file that `swiftk pack` made. Without it
     the kernels are built, which takes some ten seconds, and cached.
@@ -94,20 +97,19 @@ def _load(
     beside = options.drafter_pack or list(chain.from_iterable(built))
     tokenizer = Tokenizer(options.tokenizer or files, options.chat_template)
     used = UsedTokens(files)
+    progress = progress or LoggedProgress("loading", folder)
+    trimmed = draft_tokens(options.draft_vocab, chosen, used, tokenizer, defaults.eos_token_ids)
+    loading = native_options(options, trimmed)
+    source = folder
+    if chosen == "cpu" and not tensors:
+        source = _in_reach(files, options, loading, progress)
     model = _core.Model(
-        str(folder),
-        dtype=options.dtype,
-        kv_dtype=options.kv_dtype,
-        isa=options.isa or "",
-        threads=options.threads or 0,
+        str(source),
+        **loading,
         device=chosen,
         pack=kernels,
-        draft_weights=copies,
-        draft_tokens=draft_tokens(options.draft_vocab, chosen, used, tokenizer, defaults.eos_token_ids),
-        draft_memory=options.draft_memory or 0,
-        drafters=[str(one) for one in drafters],
         drafter_packs=beside,
-        progress=progress or LoggedProgress("loading", folder),
+        progress=progress,
         tensors=dict(tensors or {}),
         owner=owner,
     )
@@ -117,25 +119,71 @@ def _load(
     if options.tokenizer and (size := len(tokenizer.vocabulary())) > (most := model.config["vocab_size"]):
         raise InvalidArgument(f"[load] the tokenizer of {options.tokenizer} has {size} tokens, the model {most}")
     lm = LM(files, model, tokenizer, defaults, options, used)
+    lm.source = source
     lm.open_prefixes(Path(kernels) if kernels else None)
     for kind, drafter in zip(model.drafters, drafters, strict=True):
         if kind == "model":
             lm.tokenizer.must_equal(Tokenizer(drafter))
-    _log.info(
-        "loaded %s: %s, %d layers, %s weights %.0f MB%s, %s kernels, %d threads, context %d",
-        folder,
-        model.config["model_type"],
-        model.config["num_layers"],
-        model.dtype,
-        model.weight_bytes / 1e6,
-        "".join(f", {name} {size / 1e6:.0f} MB" for name, size in model.copies.items())
-        + (f", head trimmed to {model.draft_tokens} tokens" if model.draft_tokens else "")
-        + (f", drafter ({', '.join(model.drafters)}) {model.drafter_bytes / 1e6:.0f} MB" if drafters else ""),
-        model.isa,
-        model.threads,
-        lm.context,
-    )
+    _log.info("loaded %s: %s", folder, _words(lm))
     return lm
+
+
+def _words(lm: LM) -> str:
+    """A model that was loaded, in a line of the log."""
+    model = lm.model
+    streamed = model.memory["streamed"]
+    words = [
+        f"{model.config['model_type']}, {model.config['num_layers']} layers",
+        f"{model.dtype} weights {model.weight_bytes / 1e6:.0f} MB",
+        *(f"{name} {size / 1e6:.0f} MB" for name, size in model.copies.items()),
+        *([f"head trimmed to {model.draft_tokens} tokens"] if model.draft_tokens else []),
+        *([f"drafter ({', '.join(model.drafters)}) {model.drafter_bytes / 1e6:.0f} MB"] if model.drafters else []),
+        f"{model.isa} kernels, {model.threads} threads, context {lm.context}",
+    ]
+    if streamed:
+        kept = (model.weight_bytes - streamed) / 1e6
+        words.insert(2, f"of these {kept:.0f} MB in memory and {streamed / 1e6:.0f} MB read from disk for each pass")
+    return ", ".join(words)
+
+
+def native_options(options: LoadOptions, draft_tokens: Sequence[int]) -> dict[str, Any]:
+    """What _core.Model and _core.survey take of options. draft_tokens: of a trimmed head."""
+    return {
+        "dtype": options.dtype,
+        "kv_dtype": options.kv_dtype,
+        "isa": options.isa or "",
+        "threads": options.threads or 0,
+        "draft_weights": options.draft_weights,
+        "draft_tokens": draft_tokens,
+        "draft_memory": options.draft_memory or 0,
+        "drafters": [str(find(one, role="drafter")) for one in options.drafter],
+        "memory": options.memory or 0,
+        "kv_memory": options.kv_memory or 0,
+        "context": options.context or 0,
+        "sequences": options.max_sequences,
+    }
+
+
+def _in_reach(files: ModelFiles, options: LoadOptions, loading: dict[str, Any], progress: Any) -> Path:
+    """Where the weights are loaded from: where they do not fit into memory, a converted model, which is made first.
+    `loading` then changes as that model wants it."""
+    found = _core.survey(str(files.path), **loading)
+    plan = found["memory"]
+    needs = sum(size for part, size in plan.items() if part not in ("limit", "streamed"))
+    if not plan["streamed"] or found["converted"] or needs > plan["limit"]:  # the last is an error of the load
+        return files.path
+
+    def make(path: Path, copies: str) -> None:
+        kept = {"dtype": options.dtype, "threads": options.threads, "isa": options.isa}
+        _stage(progress, f"converting {files.path.name}")
+        convert(files.path, path, progress=progress, draft_weights=copies, **kept)
+        _stage(progress, f"loading {files.path.name}")
+
+    path = in_cache(files, options.dtype, found, make)
+    loading["dtype"] = loading["draft_weights"] = "auto"
+    if not found["config"]["tied_head"]:
+        loading["draft_tokens"] = ()  # the rows of its head are in panels
+    return path
 
 
 def convert(
@@ -183,16 +231,26 @@ def convert(
     return target
 
 
+def _stage(progress: Any, words: str) -> None:
+    """Tells a progress, if it wants to know, that other work begins."""
+    if stage := getattr(progress, "stage", None):
+        stage(words)
+
+
 class LoggedProgress:
     """Tells the log how far loading or converting has come, where it takes long."""
 
     def __init__(self, doing: str, folder: Path) -> None:
-        self._doing, self._folder, self._reported = doing, folder, perf_counter()
+        self._reported = perf_counter()
+        self.stage(f"{doing} {folder}, copies in few bits included")
+
+    def stage(self, words: str) -> None:
+        self._what = words
 
     def __call__(self, done: int, total: int) -> None:
         if perf_counter() - self._reported > _REPORT:
             self._reported = perf_counter()
-            _log.info("%s %s, copies in few bits included: %.0f %%", self._doing, self._folder, 100 * done / total)
+            _log.info("%s: %.0f %%", self._what, 100 * done / total)
 
 
 def generate(
@@ -225,6 +283,7 @@ class LM:
         used: UsedTokens | None = None,
     ) -> None:
         self.files, self.model = files, model
+        self.source = files.path  # of the weights; else than these where a model was converted first
         self.tokenizer, self.defaults = tokenizer, defaults
         self._options = options or LoadOptions()
         self._engine = Engine(self._make_engine)
@@ -284,8 +343,8 @@ class LM:
         """Maximum number of tokens of prompt and text together."""
         if self._options.context:
             return int(self._options.context)
-        on_host = self._model.device == "cpu"
-        return int(self._model.config["max_position"] if on_host else self._engine.native.context)
+        unbounded = self._model.device == "cpu" and not self._model.memory["limit"]
+        return int(self._model.config["max_position"] if unbounded else self._engine.native.context)
 
     @property
     def drafters(self) -> list[Path]:
@@ -597,7 +656,7 @@ class LM:
             constraint=grammar,
             settings=_core.SourceSettings(**draft.sources.arguments(), corpus=corpus),
             recall=o.recall,
-            max_draft=policy.rule.max_draft if policy.rule else draft.max_draft or 25,
+            max_draft=policy.rule.max_draft if policy.rule else draft.max_draft or MAX_DRAFT,
             always=draft.always,
             kvq=o.kvq,
             explain=o.explain,

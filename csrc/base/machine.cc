@@ -108,6 +108,14 @@ int default_threads() {
   return std::max(1, static_cast<int>(cpus));
 }
 
+size_t resident_memory() {
+  if (!debug_value("memory").empty()) return 0;
+  std::ifstream pages("/proc/self/statm");
+  double whole = 0, resident = 0;
+  pages >> whole >> resident;
+  return static_cast<size_t>(resident * ::sysconf(_SC_PAGESIZE));
+}
+
 size_t available_memory() {
   double kilobytes = 0;
   std::ifstream info("/proc/meminfo");

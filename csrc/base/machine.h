@@ -11,4 +11,7 @@ int default_threads();
 // not say.
 size_t available_memory();
 
+// Bytes of memory that this process has: what is resident. None where SWIFTK_DEBUG says what is free.
+size_t resident_memory();
+
 }  // namespace swiftk

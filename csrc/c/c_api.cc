@@ -144,6 +144,8 @@ swiftk_status swiftk_model_load(const char* dir, const swiftk_load_params* given
                                 .draft_weights = params.draft_weights ? params.draft_weights : "",
                                 .draft_tokens = {tokens.begin(), tokens.end()},
                                 .draft_memory = params.draft_memory,
+                                .memory = params.memory,
+                                .kv_memory = params.kv_memory,
                                 .drafters = paths(params.drafter),
                                 .isa = params.isa ? params.isa : "",
                                 .threads = params.threads,

@@ -45,6 +45,14 @@ struct VerifyRecord {
   size_t saved_weight_bytes = 0;
 };
 
+// Weights that passes read from disk: seconds are those that they waited for them.
+struct DiskRecord {
+  double seconds = 0;
+  size_t bytes = 0;
+
+  DiskRecord operator-(const DiskRecord& o) const { return {seconds - o.seconds, bytes - o.bytes}; }
+};
+
 struct RoundRecord {
   int texts = 0, prompts = 0;                 // that decoded; whose rows ran beside them
   int prompt_rows = 0, tokens = 0;            // of these; that texts got
@@ -54,6 +62,7 @@ struct RoundRecord {
   double prefill = 0, commit = 0, score = 0;  // of a host's own phases, the last call of each
   DraftRecord draft{};
   VerifyRecord verify{};
+  DiskRecord disk{};  // of both, and of prompts beside them
 
   // Seconds that drafting and verifying took, and would take again.
   double own_seconds() const { return draft.own_seconds() + verify.seconds; }

@@ -21,7 +21,8 @@ using Steady = std::chrono::steady_clock;
 
 // A device says no by itself. The host hands memory out before it exists.
 void check_free(const Model& model, int blocks, int context, int sequences) {
-  const size_t wanted = kv_bytes_in_all(model, shared_room(model, blocks, sequences)), free = free_bytes(model);
+  const size_t wanted = kv_bytes_in_all(model, shared_room(model, blocks, sequences));
+  const size_t free = model.memory.limit > 0 ? model.memory.kv : free_bytes(model);
   if (model.ops->device || wanted <= free) return;
   fail(Status::OutOfMemory, "[engine] K and V of a text of " + std::to_string(context) + " tokens need " +
                                 std::to_string(wanted) + " bytes, " + std::to_string(free) +
@@ -30,11 +31,10 @@ void check_free(const Model& model, int blocks, int context, int sequences) {
 }
 
 int blocks_of(const Model& model, int context, const EngineOptions& o) {
-  const int whole = blocks_for(context + TokenTree::kMaxNodes);
+  const int whole = whole_blocks(context);
   if (o.kv_memory == 0) {
-    const int wanted = whole + (o.sequences - 1) * blocks_for(context / 8 + TokenTree::kMaxNodes);
     check_free(model, whole, context, o.sequences);
-    return std::max(whole, std::min(wanted, fitting_blocks(model, o.sequences)));
+    return std::max(whole, std::min(wanted_blocks(context, o.sequences), fitting_blocks(model, o.sequences)));
   }
   const int given = blocks_within(model, o.kv_memory, o.sequences);
   if (given < whole) {
@@ -264,7 +264,7 @@ void Engine::prepare() {
     }
   }
   std::erase_if(prompts, [](const Text* t) { return !t->stepping; });
-  prompts_ = allot_rows(w_, prompts, !decoding_.empty());
+  prompts_ = allot_rows(w_, prompts, static_cast<int>(decoding_.size()));
   for (const auto& [t, rows] : prompts_) {
     if (t->stepping) make_room(*t, t->sequence.cached + rows);
   }

@@ -16,7 +16,13 @@ constexpr int kMostPairs = 1 << 20;
 
 int rows_alone(const Workspace& w, const Text& oldest) {
   if (w.model->ops->device) return kMostRows;
+  if (w.model->streamed) return std::min(w.model->memory.rows, kMostRows);
   return std::clamp(kMostPairs / std::max(1, oldest.sequence.cached), kBeside, kMostRows);
+}
+
+// Rows beside texts that decode. Where weights are read from disk for a pass, that takes its time whatever rows it has.
+int rows_beside(const Workspace& w, int decoding) {
+  return w.model->streamed ? std::max(kBeside, w.model->memory.rows - decoding * TokenTree::kMaxNodes) : kBeside;
 }
 
 bool fewer_left(const Text* a, const Text* b) { return a->uncached() < b->uncached(); }
@@ -45,14 +51,14 @@ void take_prefix(Workspace& w, Text& text) {
   if (prompt) text.reused = text.sequence.cached;
 }
 
-std::vector<PromptRows> allot_rows(Workspace& w, std::span<Text* const> prompts, bool decoding) {
+std::vector<PromptRows> allot_rows(Workspace& w, std::span<Text* const> prompts, int decoding) {
   std::vector<PromptRows> running;
   if (prompts.empty()) return running;
   std::vector<Text*> order(prompts.begin(), prompts.end());
   std::stable_sort(order.begin() + 1, order.end(), fewer_left);
   const Text& next = **std::min_element(order.begin(), order.end(), fewer_left);
-  const bool delays = decoding || (order.size() > 1 && next.uncached() <= kBeside / 2);
-  int left = delays ? kBeside : rows_alone(w, *order[0]);
+  const bool delays = decoding > 0 || (order.size() > 1 && next.uncached() <= kBeside / 2);
+  int left = delays ? rows_beside(w, decoding) : rows_alone(w, *order[0]);
   for (Text* const t : order) {
     if (waits(*t, running)) continue;
     if (!t->begun) take_prefix(w, *t);  // other texts may have cached more of it meanwhile

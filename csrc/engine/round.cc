@@ -14,6 +14,7 @@ namespace swiftk {
 void Round::run(Workspace& w, std::span<Text* const> texts, std::span<const Chunk> chunks, int most_rows,
                 const ModelledClock* clock) {
   const double ran = w.run_seconds();
+  const DiskRecord read = w.disk();
   for (Text* const t : texts) t->unread = w.unread(t->sequence);
   allot(texts);
   std::vector<Sequence*> trees;
@@ -29,6 +30,7 @@ void Round::run(Workspace& w, std::span<Text* const> texts, std::span<const Chun
   for (const Chunk& chunk : chunks) record.prompt_rows += chunk.n;
   if (clock) clock->set(record);
   record.run = w.run_seconds() - ran;
+  record.disk = w.disk() - read;
   learn(record);
 }
 

@@ -4,6 +4,8 @@
 
 #include "base/error.h"
 #include "heads/head.h"
+#include "model/residency.h"
+#include "text/memory_plan.h"
 
 namespace swiftk {
 namespace {
@@ -73,7 +75,14 @@ std::vector<KernelShape> drafter_kernel_shapes(const ModelFiles& files, const Mo
 
 std::shared_ptr<Model> load_with_draft_models(const ModelFiles& files, const LoadOptions& options) {
   std::shared_ptr<Model> model = load_model(files, options);
+  const bool mapped = model->converted || options.survey;
+  size_t there = mapped ? 0 : model->own.bytes;
+  for (const Weights& copy : model->copies) there += mapped ? 0 : copy.bytes;
+  if (model->converted && !options.survey && plan_memory(*model, options, 0).streamed > 0) there = keep_drafts(*model);
   load_draft_models(options, *model);
+  model->memory = plan_memory(*model, options, there);
+  const MemoryPlan& plan = model->memory;
+  if (plan.streamed > 0 && !options.survey) keep_layers(*model, plan.layers, plan.ring, options.progress);
   return model;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/checksum.h"
+#include "files/direct_file.h"
 
 namespace swiftk {
 namespace {
@@ -14,7 +15,7 @@ constexpr size_t kDigestPiece = 16 << 20;  // bytes of a device's memory at a ti
 
 class Digest {
  public:
-  Digest(const Ops& ops, Ctx& ctx) : ops_(ops), ctx_(ctx) {}
+  Digest(const Model& model, Ctx& ctx) : ops_(*model.ops), ctx_(ctx), streamed_(model.streamed) {}
 
   void add(std::span<const int64_t> facts) {
     sum_ = checksum_of({reinterpret_cast<const char*>(facts.data()), facts.size_bytes()}, sum_);
@@ -54,19 +55,48 @@ class Digest {
   void add(const Weight& w) {
     const int64_t facts[] = {w.n, w.k, w.segments};
     add(facts);
-    for (int i = 0; i < w.segments; ++i) {
-      add(facts_of(w.segment[i]));
-      add(w.segment[i].data, w.segment[i].bytes);
+    for (const Segment& s : std::span(w.segment, w.segments)) {
+      add(facts_of(s));
+      if (const std::optional<size_t> place = place_of(w, s)) {
+        add_of_file(*place, s.bytes);
+      } else {
+        add(s.data, s.bytes);
+      }
     }
     add(w.bias, w.n);
   }
   uint64_t sum() const { return sum_; }
 
  private:
+  // Where a segment lies in the file, if it is not in memory.
+  std::optional<size_t> place_of(const Weight& w, const Segment& s) const {
+    if (!streamed_) return {};
+    const auto found = streamed_->of_data.find(w.data());
+    if (found == streamed_->of_data.end()) return {};
+    const char* const first = static_cast<const char*>(w.data());
+    const size_t into = reinterpret_cast<uintptr_t>(first) % DirectFile::kPage;
+    return streamed_->stretches[found->second].offset + into + (static_cast<const char*>(s.data) - first);
+  }
+
+  // As add() of memory with the same bytes.
+  void add_of_file(size_t offset, size_t bytes) {
+    const int64_t facts[] = {1, static_cast<int64_t>(bytes)};
+    add(facts);
+    piece_.resize(kDigestPiece + DirectFile::kPage);
+    char* const to = DirectFile::on_page(piece_.data());
+    for (size_t n; bytes > 0; offset += n, bytes -= n) {
+      const size_t into = offset % DirectFile::kPage;
+      n = std::min(bytes, kDigestPiece - into);
+      streamed_->file->read(offset - into, into + n, to);
+      sum_ = checksum_of({to + into, n}, sum_);
+    }
+  }
+
   static std::vector<int64_t> facts_of(const Segment& s) { return {static_cast<int64_t>(s.format)}; }
 
   const Ops& ops_;
   Ctx& ctx_;
+  const std::optional<Streamed>& streamed_;
   std::vector<char> piece_;
   uint64_t sum_ = 0xcbf29ce484222325u;
 };
@@ -76,7 +106,7 @@ class Digest {
 uint64_t digest_of(const Model& model, Ctx& ctx) {
   const Config& c = model.config;
   const bool whole = c.qk_norm_over == QkNorm::Whole;
-  Digest digest(*model.ops, ctx);
+  Digest digest(model, ctx);
   digest.add(model.ops->name);
   const int64_t facts[] = {static_cast<int64_t>(model.dtype), static_cast<int64_t>(model.kv_dtype),
                            static_cast<int64_t>(model.embedding_encoding)};

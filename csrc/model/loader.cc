@@ -94,6 +94,7 @@ class Loader {
     own_form_ = model_.own.format = by_parts() ? most_common() : format_of(model_.dtype);
     choose_tokens();
     purpose_ == Purpose::Drafts ? choose_form() : choose_copies();
+    measure_own();
   }
 
   void load() {
@@ -304,6 +305,16 @@ class Loader {
            !(model_.ops->shares_table && model_.config.tied_head);
   }
 
+  void measure_own() {
+    model_.converted = converted_;
+    for (const MatrixJob& job : jobs_.matrices) {
+      size_t bytes = 0;
+      for (const PackArgs& segment : describe(job, {})) bytes += packed_bytes(segment);
+      size_t& its = job.head() ? model_.own.head_bytes : model_.own.largest;
+      its = std::max(its, bytes);
+    }
+  }
+
   void measure() {
     model_.own.bytes = model_.own.read_bytes = bytes_of({});
     for (Weights& copy : model_.copies) {
@@ -312,6 +323,7 @@ class Loader {
     }
     if (own_form_ == Format::Planes) model_.copies.push_back(upper_of(model_.own));
     model_.trimmed.bytes = trimmed_bytes();
+    model_.embedding_encoding = jobs_.embedding.encoding;
   }
 
   // Out of the page cache: all that is made of them is made.
@@ -439,12 +451,19 @@ class Loader {
     return sum;
   }
 
+  // What the host has for this load.
+  size_t memory_left() const {
+    const size_t free = available_memory(), has = resident_memory();
+    return options_.memory == 0 ? free : std::min(free, options_.memory - std::min(options_.memory, has));
+  }
+
   void check_memory(const char* what, size_t need, size_t have) const {
     if (need <= have || options_.survey) return;
     char text[160];
     std::snprintf(text, sizeof text, "[load] %s need %.3f GB of memory, %.3f GB are available", what, need / 1e9,
                   have / 1e9);
-    fail(Status::OutOfMemory, text);
+    const char* const instead = "; a converted model (`swiftk convert`) is read from disk where it does not fit";
+    fail(Status::OutOfMemory, std::string(text) + (converted_ ? "" : instead));
   }
 
   // Four bits cost the heads of the demo model 2 % of the tokens that they foretell, and their steps three quarters of
@@ -465,19 +484,22 @@ class Loader {
   // A device says no by itself.
   void choose_copies() {
     const Ops& ops = *model_.ops;
-    const size_t have = ops.device ? cuda::free_memory(*ops.device) : available_memory();
+    const size_t have = ops.device ? cuda::free_memory(*ops.device) : memory_left();
     const size_t own =
         (converted_ ? 0 : bytes_of({}) + (copies_embedding() ? jobs_.embedding.bytes : 0)) + trimmed_bytes();
     const bool at_once = purpose_ != Purpose::File;
     if (at_once && !ops.device) check_memory("the weights", own, have);
     const std::string& asked = draft_weights_;
     if (asked.empty() || asked == "own") return;
-    const size_t left = have - std::min(own, have), most = options_.draft_memory ? options_.draft_memory : left / 4;
+    // Weights that do not fit are read from a converted file: memory is for copies first.
+    const bool fits = own <= have && bytes_of({}) <= have;
+    const size_t left = fits ? have - own : have, share = fits ? left / 4 : left - left / 4;
+    const size_t most = options_.draft_memory ? options_.draft_memory : share;
     if (asked == "auto") {
       for (const Format format : {Format::Int4, Format::Int3}) {
         const size_t bytes = bytes_of(format);
-        const bool fits = has_kernels(format) && bytes <= std::min(most, left) && pays(bytes, own);
-        if (fits && model_.copies.empty()) model_.copies.emplace_back().format = format;
+        const bool good = has_kernels(format) && bytes <= std::min(most, left) && (!fits || pays(bytes, own));
+        if (good && model_.copies.empty()) model_.copies.emplace_back().format = format;
       }
       return;
     }

@@ -2,7 +2,9 @@
 // sessions.
 #pragma once
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,6 +44,8 @@ struct Weights {
   Weight head;            // [V, D]
   size_t bytes = 0;       // of memory; none where it is a part of the own ones'
   size_t read_bytes = 0;  // by a pass over all of them
+  size_t largest = 0;     // bytes of the largest matrix of a layer
+  size_t head_bytes = 0;
 };
 
 // Rows of the vocabulary head, of some tokens alone: drafts that read it propose no others (FR-Spec, Zhao et al. 2025).
@@ -50,6 +54,37 @@ struct TrimmedHead {
   std::vector<int32_t> tokens;  // ascending; none: there is no such head
   size_t bytes = 0;             // of memory
   bool pays = false;            // whether one could be made, and drafts would read much less by it
+};
+
+class DirectFile;
+
+// Whole pages of a file.
+struct Stretch {
+  size_t offset = 0, bytes = 0;
+};
+
+// Matrices of layers that stay in a file (residency.h). Their weights point to where it is mapped, which tells them
+// apart.
+struct Streamed {
+  std::shared_ptr<const DirectFile> file;
+  const Ops* ops = nullptr;
+  std::vector<Stretch> stretches{};      // one for each matrix, in the order of the model's steps
+  std::map<const void*, int> of_data{};  // which stretch a matrix lies in, by where its weights point to
+  size_t ring = 0;                       // bytes of memory for what is read ahead
+};
+
+// How the memory is used that a process may have for a model, in bytes (text/memory_plan.h).
+struct MemoryPlan {
+  size_t limit = 0;     // of all; 0: as much as there is, and all weights are in memory
+  size_t process = 0;   // what the process had before
+  size_t drafts = 0;    // copies, trimmed heads, draft models
+  size_t head = 0;      // the model's own
+  size_t kv = 0;        // K and V, at most
+  size_t work = 0;      // rows under way, rows of the embedding
+  int rows = 0;         // of a pass, at most
+  size_t ring = 0;      // weights that are read ahead
+  size_t layers = 0;    // weights of the model's own layers,
+  size_t streamed = 0;  // and those which are read from the file for each pass
 };
 
 struct DraftModel;
@@ -67,6 +102,13 @@ struct LoadOptions {
   std::string draft_weights;
   std::vector<int32_t> draft_tokens{};  // of a trimmed head, in any order; on the host alone
   size_t draft_memory = 0;              // most bytes of all copies; 0: a quarter of the memory that is available
+  // Most bytes that the process may have; 0: what is free. Where its weights do not fit, a converted model's layers are
+  // read from its file for each pass.
+  size_t memory = 0;
+  // What is left free for K and V then: so many bytes; 0: of one text of so many tokens (0: the model's most), and an
+  // eighth of one for each other text that runs with it, but no more than an eighth of all.
+  size_t kv_memory = 0;
+  int context = 0, sequences = 1;
   std::vector<std::string> drafters{};  // folders of draft models
   std::string isa;                      // "" : what SWIFTK_DEBUG says, else the best of this machine
   int threads = 0;                      // 0: one per core this process may use
@@ -99,6 +141,9 @@ struct Model {
   TrimmedHead trimmed;
   std::vector<std::shared_ptr<const DraftModel>> draft_models;
   std::vector<int> taps;  // layers whose outputs they read, ascending
+  MemoryPlan memory;
+  std::optional<Streamed> streamed;
+  bool converted = false;  // its matrices lie in a file as they are wanted in memory
 
   // Throws Error(InvalidArgument) for a format that was not loaded.
   const Weights& stored(Format) const;

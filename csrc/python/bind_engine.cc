@@ -28,7 +28,8 @@ py::dict counts(const RoundRecord& r) {
   return py::dict("sequences"_a = r.texts, "prompts"_a = r.prompts, "nodes"_a = r.verify.rows,
                   "prompt_rows"_a = r.prompt_rows, "tokens"_a = r.tokens, "seconds"_a = r.seconds,
                   "draft"_a = r.draft.seconds, "verify"_a = r.verify.seconds, "run"_a = r.run,
-                  "draft_steps"_a = r.draft.steps, "preempted"_a = r.preempted, "waiting"_a = r.waiting);
+                  "disk"_a = r.disk.seconds, "disk_bytes"_a = r.disk.bytes, "draft_steps"_a = r.draft.steps,
+                  "preempted"_a = r.preempted, "waiting"_a = r.waiting);
 }
 
 py::dict counts(const Totals& t) {
@@ -343,6 +344,8 @@ void bind_engine(py::module_& m) {
       .def_property_readonly("draft", [](const Turn& t) { return t.round.draft.seconds; })
       .def_property_readonly("verify", [](const Turn& t) { return t.round.verify.seconds; })
       .def_property_readonly("run", [](const Turn& t) { return t.round.run; })
+      .def_property_readonly("disk", [](const Turn& t) { return t.round.disk.seconds; })
+      .def_property_readonly("disk_bytes", [](const Turn& t) { return t.round.disk.bytes; })
       .def_readonly("commit", &Turn::commit)
       .def_readonly("reused_rows", &Turn::reused_rows)
       .def_property_readonly("reused_share", [](const Turn& t) { return t.round.verify.reused_share; })

@@ -7,6 +7,7 @@
 #include "base/machine.h"
 #include "cuda/backend.h"
 #include "files/compressed.h"
+#include "files/direct_file.h"
 #include "files/family.h"
 #include "heads/load.h"
 #include "model/convert.h"
@@ -137,6 +138,10 @@ void each_field(Loading*, F&& field) {
   field("draft_weights", &Loading::draft_weights);
   field("draft_tokens", &Loading::draft_tokens);
   field("draft_memory", &Loading::draft_memory);
+  field("memory", &Loading::memory);
+  field("kv_memory", &Loading::kv_memory);
+  field("context", &Loading::context);
+  field("sequences", &Loading::sequences);
   field("drafters", &Loading::drafters);
   field("drafter_packs", &Loading::drafter_packs);
   field("progress", nullptr, [](Loading& o, const py::handle& given) {
@@ -205,6 +210,12 @@ std::vector<std::pair<std::vector<int>, int>> reads(const Model& model) {
   return all;
 }
 
+py::dict memory_dict(const MemoryPlan& plan) {
+  return py::dict("limit"_a = plan.limit, "process"_a = plan.process, "drafts"_a = plan.drafts, "head"_a = plan.head,
+                  "kv"_a = plan.kv, "work"_a = plan.work, "ahead"_a = plan.ring, "layers"_a = plan.layers,
+                  "streamed"_a = plan.streamed);
+}
+
 size_t drafter_bytes(const Model& model) {
   size_t bytes = 0;
   for (const auto& draft_model : model.draft_models) bytes += draft_model->bytes;
@@ -215,6 +226,7 @@ size_t drafter_bytes(const Model& model) {
 py::dict survey(const std::string& dir, int context, const py::kwargs& given) {
   auto options = of_fields<Loading>(given, "load");
   options.survey = true;
+  options.context = context;
   std::shared_ptr<const Model> found;
   size_t free = 0;
   {
@@ -223,13 +235,14 @@ py::dict survey(const std::string& dir, int context, const py::kwargs& given) {
     found = load_with_draft_models(*open_model_files(dir, options.tensors), options);
   }
   const Model& model = *found;
-  return py::dict(
-      "config"_a = config_dict(model.config), "isa"_a = model.ops->name, "threads"_a = model.threads,
-      "dtype"_a = name_of(model.own.format), "kv_dtype"_a = name_of(model.kv_dtype), "weight_bytes"_a = model.own.bytes,
-      "copies"_a = copy_bytes(model), "draft_tokens"_a = model.trimmed.tokens.size(),
-      "trimmed_bytes"_a = model.trimmed.bytes, "drafters"_a = drafters_of(model),
-      "drafter_bytes"_a = drafter_bytes(model), "kv_bytes_per_token"_a = block_bytes(model) / kKvBlock,
-      "cache_bytes"_a = text_bytes(model, context > 0 ? context : model.config.max_position), "free_bytes"_a = free);
+  return py::dict("config"_a = config_dict(model.config), "isa"_a = model.ops->name, "threads"_a = model.threads,
+                  "dtype"_a = name_of(model.own.format), "kv_dtype"_a = name_of(model.kv_dtype),
+                  "weight_bytes"_a = model.own.bytes, "copies"_a = copy_bytes(model),
+                  "draft_tokens"_a = model.trimmed.tokens.size(), "trimmed_bytes"_a = model.trimmed.bytes,
+                  "drafters"_a = drafters_of(model), "drafter_bytes"_a = drafter_bytes(model),
+                  "kv_bytes_per_token"_a = block_bytes(model) / kKvBlock,
+                  "cache_bytes"_a = text_bytes(model, context > 0 ? context : model.config.max_position),
+                  "free_bytes"_a = free, "memory"_a = memory_dict(model.memory), "converted"_a = model.converted);
 }
 
 // Outputs of layers over a text, as draft models read them; and logits.
@@ -348,7 +361,10 @@ void bind_model(py::module_& m) {
       .def_property_readonly("drafters", &drafters_of)
       .def_property_readonly("reads", &reads)
       .def_property_readonly("drafter_bytes", &drafter_bytes)
-      .def_property_readonly("copy_shares", &copy_shares);
+      .def_property_readonly("copy_shares", &copy_shares)
+      .def_property_readonly("streamed_file",
+                             [](const Model& self) { return self.streamed ? self.streamed->file->path() : ""; })
+      .def_property_readonly("memory", [](const Model& self) { return memory_dict(self.memory); });
   py::class_<Taps>(m, "Taps")
       .def(py::init<std::shared_ptr<Model>, const std::vector<int>&, int>(), "model"_a, "layers"_a, "context"_a)
       .def("read", &Taps::read, "tokens"_a, "logits"_a = true)
@@ -389,6 +405,8 @@ void bind_model(py::module_& m) {
     return names;
   });
   m.def("compressions", &compressions);
+  m.def("read_speed", &read_speed, "path"_a, "bytes"_a, Release());
+  m.def("panel_layout", [] { return kPanelLayout; });
   m.def("families", &family_dicts);
   m.def(
       "frequencies",

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <span>
 
 #include "base/error.h"
 #include "base/stopwatch.h"
+#include "files/direct_file.h"
 #include "run/logits.h"
 #include "run/row_batch.h"
 
@@ -146,9 +148,30 @@ int Executor::draft(const Plan& plan, SpineArgs spine, float* x, const KvPool& p
   return model_->ops->draft_spine(*ctx_, spine);
 }
 
+const Weight& Executor::at_hand(const Weight& w) {
+  const std::optional<Streamed>& from = model_->streamed;
+  if (!from) return w;
+  const auto found = from->of_data.find(w.data());
+  if (found == from->of_data.end()) return w;
+  if (!stream_) stream_ = std::make_unique<WeightStream>(*from);
+  const char* const memory = stream_->take(found->second);
+  const char* const mapped = static_cast<const char*>(w.data());
+  streamed_ = w;
+  const size_t into = reinterpret_cast<uintptr_t>(mapped) % DirectFile::kPage;  // files are mapped on pages
+  for (Segment& s : std::span(streamed_.segment, w.segments)) {
+    s.data = memory + into + (static_cast<const char*>(s.data) - mapped);
+  }
+  return streamed_;
+}
+
+const Weight* Executor::resident(const Weight* w) const {
+  return w && model_->streamed && model_->streamed->of_data.contains(w->data()) ? nullptr : w;
+}
+
 void Executor::steps(const Plan& plan, const Rows& rows, int begin, int end, float* x, const KvPool& pool,
                      std::atomic<bool>& cancel, const Weight* after) {
   const Config& c = model_->config;
+  if (begin == 0 && model_->streamed) model_->streamed->file->check_unchanged();  // the embedding is mapped
   if (begin == 0 && model_->embedding) {
     model_->ops->embed(
         *ctx_, {model_->embedding, model_->embedding_encoding, rows.token, rows.n, c.D, x, plan.embedding_scale});
@@ -156,7 +179,7 @@ void Executor::steps(const Plan& plan, const Rows& rows, int begin, int end, flo
   for (int i = begin; i < end; ++i) {
     if (cancel.exchange(false)) fail(Status::Cancelled, "[run] cancelled");
     const Step& step = plan[i];
-    const Weight* const next = i + 1 < end ? &first_of(plan[i + 1]) : after;
+    const Weight* const next = resident(i + 1 < end ? &first_of(plan[i + 1]) : after);
     step.kind == StepKind::Mlp ? mlp(step, rows.n, x, next)
                                : attend(step, rows, x, step.weights->attn_norm, x, pool, next);
   }
@@ -171,7 +194,7 @@ void Executor::append(const Step& step, const Rows& rows, const float* in, const
   model_->ops->rmsnorm_qkv_rope_append(*ctx_, {.x = in,
                                                .norm = norm,
                                                .eps = c.norm_eps,
-                                               .w = w.wqkv,
+                                               .w = at_hand(w.wqkv),
                                                .q_norm = w.q_norm,
                                                .k_norm = w.k_norm,
                                                .rows = &its,
@@ -181,7 +204,7 @@ void Executor::append(const Step& step, const Rows& rows, const float* in, const
                                                .rope = step.config.rope,
                                                .query_rope = step.config.query_rope,
                                                .norm_over = c.qk_norm_over,
-                                               .next = &w.wo});
+                                               .next = resident(&w.wo)});
 }
 
 void Executor::attend(const Step& step, const Rows& rows, const float* in, const float* norm, float* x,
@@ -199,7 +222,7 @@ void Executor::attend(const Step& step, const Rows& rows, const float* in, const
                                  .out = attn_.as<float>(),
                                  .soft_cap = its.soft_cap});
   model_->ops->o_proj_residual(*ctx_, {.in = attn_.as<float>(),
-                                       .w = step.weights->wo,
+                                       .w = at_hand(step.weights->wo),
                                        .n = rows.n,
                                        .x = x,
                                        .scale = its.residual_scale,
@@ -216,13 +239,13 @@ void Executor::mlp(const Step& step, int n, float* x, const Weight* next) {
   model_->ops->rmsnorm_gate_up_act(*ctx_, {.x = x,
                                            .norm = w.mlp_norm,
                                            .eps = eps,
-                                           .w = w.w_gate_up,
+                                           .w = at_hand(w.w_gate_up),
                                            .n = n,
                                            .h = h,
                                            .activation = its.activation,
-                                           .next = &w.w_down});
+                                           .next = resident(&w.w_down)});
   model_->ops->down_proj_residual(*ctx_, {.in = h,
-                                          .w = w.w_down,
+                                          .w = at_hand(w.w_down),
                                           .n = n,
                                           .x = x,
                                           .scale = its.residual_scale,

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "model/weight_stream.h"
 #include "run/kv_pool.h"
 #include "run/plan.h"
 
@@ -47,9 +48,15 @@ class Executor {
   int max_rows() const { return max_rows_; }
   size_t workspace_bytes() const;
   double seconds() const { return seconds_; }  // spent in run(), head() and waiting for what they started
+  // Weights that were read from disk: seconds that passes waited, and bytes.
+  double waited() const { return stream_ ? stream_->waited() : 0; }
+  size_t streamed() const { return stream_ ? stream_->bytes() : 0; }
   const Model& model() const { return *model_; }
 
  private:
+  // The matrix in memory, until the next call.
+  const Weight& at_hand(const Weight&);
+  const Weight* resident(const Weight*) const;  // null where it is not in memory
   // after, next: the matrix that is read after that, if it is known.
   void steps(const Plan&, const Rows&, int begin, int end, float* x, const KvPool&, std::atomic<bool>& cancel,
              const Weight* after);
@@ -74,6 +81,8 @@ class Executor {
   std::vector<float> known_rope_;  // [kKnown, tables, 2, d/2], by position % kKnown
   std::vector<int64_t> known_;     // [kKnown] twice the position, and 1 where it is stretched; -1: none
   double seconds_ = 0;
+  std::unique_ptr<WeightStream> stream_;  // of layers that are in a file; made by the first pass
+  Weight streamed_;                       // the one that is in use
 };
 
 }  // namespace swiftk

@@ -38,6 +38,12 @@ KvRoom shared_room(const Model& model, int blocks, int sequences) {
   return kv_room(model, blocks, sequences, kPromptRows, blocks / kCached);
 }
 
+int whole_blocks(int context) { return blocks_for(context + TokenTree::kMaxNodes); }
+
+int wanted_blocks(int context, int sequences) {
+  return whole_blocks(context) + (sequences - 1) * blocks_for(context / 8 + TokenTree::kMaxNodes);
+}
+
 size_t kv_bytes(const Model& model, const KvRoom& room) {
   const size_t all = block_bytes(model), windows = room.panes > 0 ? window_block_bytes(model) : 0;
   return (all - windows) * room.blocks + windows * room.panes;
@@ -60,12 +66,16 @@ size_t free_bytes(const Model& model) {
   return model.ops->device ? cuda::free_memory(*model.ops->device) : available_memory();
 }
 
+size_t room_for_kv(const Model& model) {
+  return model.memory.limit > 0 ? model.memory.kv : free_bytes(model) / 2;
+}
+
 int blocks_within(const Model& model, size_t bytes, int sequences) {
   return most_blocks(model, bytes, sequences, kv_bytes);
 }
 
 int fitting_blocks(const Model& model, int sequences) {
-  return most_blocks(model, free_bytes(model) / 2, sequences, kv_bytes_in_all);
+  return most_blocks(model, room_for_kv(model), sequences, kv_bytes_in_all);
 }
 
 int fitting_context(const Model& model, int sequences) {

@@ -21,6 +21,11 @@ KvRoom kv_room(const Model&, int blocks, int sequences, int rows, int cached);
 // The same of an engine: a quarter of the blocks of texts that have ended have panes.
 KvRoom shared_room(const Model&, int blocks, int sequences);
 
+// Blocks of one text of so many tokens, and of an engine's texts: one of full length, and an eighth of one for each of
+// the others.
+int whole_blocks(int context);
+int wanted_blocks(int context, int sequences);
+
 // Bytes of K and V; and with what draft models keep of as many tokens.
 size_t kv_bytes(const Model&, const KvRoom&);
 size_t kv_bytes_in_all(const Model&, const KvRoom&);
@@ -30,7 +35,9 @@ size_t text_bytes(const Model&, int tokens);
 size_t free_bytes(const Model&);
 // The most blocks of an engine whose K and V take no more than so many bytes.
 int blocks_within(const Model&, size_t bytes, int sequences);
-// Blocks that take half of what is free: without a wish, K and V may take no more.
+// Without a wish K and V may take no more than half of what is free, or what the model's memory plan leaves them.
+size_t room_for_kv(const Model&);
+// Blocks that take so much.
 int fitting_blocks(const Model&, int sequences);
 // The longest context that these hold.
 int fitting_context(const Model&, int sequences);

@@ -75,6 +75,7 @@ class Workspace {
   const char* fallbacks() const;  // as Ops::fallbacks
   float* residual(const Sequence& s, int node) const;
   double run_seconds() const;  // in passes
+  DiskRecord disk() const { return {executor.waited(), executor.streamed()}; }
   Unread unread(const Sequence&) const;
   // The runner of the draft model that the plan names; null where it names none.
   DraftRunner* runner(const DraftPlan& plan) const {

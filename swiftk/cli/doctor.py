@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Annotated, Any
@@ -13,24 +14,28 @@ import typer
 from .. import _core
 from ..draft.cost import break_even, tokens_per_round
 from ..draft.draft_spec import DRAFTER_NAMES, DraftSpec
+from ..files.converted import largest_file
 from .common import (
     PROMPTS,
     JsonOption,
     Loading,
     loads,
     make_table,
+    megabytes,
     open_model,
     out,
     print_json,
     why_off,
     work,
 )
+from .plan import disk_speed, rows
 
 _ROWS = (1, 2, 4, 6, 8, 10, 12, 14, 16)
 _SECONDS, _TURNS, _SAMPLES = 6.0, 9, 40  # seconds of all turns, turns, samples of one at most
+_MOST = 20.0  # seconds of all turns where a single sample of each takes long
 _DRAFT = 6  # tokens
 _ACCEPTED = (0.6, 0.8, 0.9, 0.95)
-_TOKENS = 96  # of a text by the default
+_TOKENS, _LEAST = 96, 16  # of a text by the default, and where plain decoding would take longer than _MOST
 
 
 @loads()
@@ -68,8 +73,13 @@ def _measure(lm: Any, step: Callable[[], None]) -> dict[str, Any]:
     }
     for name, kind in zip(DRAFTER_NAMES, lm.model.drafters, strict=False):
         plans[f"{kind} {name}"] = DraftSpec(weights=name)
-    every: dict[Any, Callable[[], float]] = {n: partial(_verify, session, n) for n in _ROWS if n <= vocab}
+    # Weights that are read ahead are those after a plain pass, not those that the last draft left.
+    every: dict[Any, Callable[[], float]] = {0: partial(_verify, session, 1)}
+    every |= {n: partial(_verify, session, n) for n in _ROWS if n <= vocab}
     every |= {name: partial(_draft_step, session, plan) for name, plan in plans.items()}
+    streamed = lm.model.memory["streamed"]
+    if streamed:
+        every["disk"] = partial(_read, largest_file(lm.source), streamed)
     plain, cost = _in_turn(every, step)
     rows = {n: cost[n] for n in _ROWS if n in cost}
     facts = {
@@ -82,9 +92,12 @@ def _measure(lm: Any, step: Callable[[], None]) -> dict[str, Any]:
         "plain_step_seconds": plain,
         "plain_tokens_per_second": 1 / plain,
         "share_of_read_bandwidth": lm.model.weight_bytes / plain / read,
+        "memory": lm.model.memory,
+        "disk_bytes_per_second": streamed / cost["disk"] / plain if streamed else None,
+        "share_of_disk_speed": cost["disk"] if streamed else None,
         "rows": {str(n): share for n, share in rows.items()},
         "drafts": [_draft_facts(name, cost[name], rows) for name in plans],
-        "default": _default(lm),
+        "default": _default(lm, min(_TOKENS, max(_LEAST, int(_MOST / plain)))),
     }
     step()
     return facts
@@ -92,22 +105,30 @@ def _measure(lm: Any, step: Callable[[], None]) -> dict[str, Any]:
 
 def _in_turn(every: dict[Any, Callable[[], float]], step: Callable[[], None]) -> tuple[float, dict[Any, float]]:
     """(seconds of a plain step, each in plain steps): medians over turns, in each of which all are measured beside a
-    plain step, for a machine's speed changes meanwhile."""
-    turns: list[dict[Any, float]] = []
+    plain step, for a machine's speed changes meanwhile. Where they take long, there are fewer turns."""
+    began, turns = perf_counter(), []
     for turn in range(_TURNS + 1):
+        step()
+        if turn and perf_counter() - began > _MOST:
+            continue
         end, samples = perf_counter() + _SECONDS / _TURNS, []
         while not samples or (turn and perf_counter() < end and len(samples) < _SAMPLES):
             samples.append({what: measure() for what, measure in every.items()})
-        turns += samples if turn else []  # the first one finds cold caches
-        step()
-    share = {what: median(found[what] / found[1] for found in turns) for what in every}
-    return median(found[1] for found in turns), share
+        turns.append(samples)
+    found = [sample for samples in turns[1:] or turns for sample in samples]  # the first turn finds cold caches
+    share = {what: median(sample[what] / sample[1] for sample in found) for what in every}
+    return median(sample[1] for sample in found), share
 
 
 def _verify(session: Any, rows: int) -> float:
     session.set_tree(list(range(rows - 1)), [0] * (rows - 1))
     session.verify()
     return float(session.last["verify"])
+
+
+def _read(file: Path, size: int) -> float:
+    """Seconds of so many bytes from disk."""
+    return size / disk_speed(file)
 
 
 def _draft_step(session: Any, plan: DraftSpec) -> float:
@@ -131,10 +152,10 @@ def _draft_facts(name: str, c: float, cost: dict[int, float]) -> dict[str, Any]:
     }
 
 
-def _default(lm: Any) -> dict[str, Any]:
+def _default(lm: Any, tokens: int) -> dict[str, Any]:
     """Figures of the default on one text."""
     text: Any = PROMPTS["arithmetic"] if lm.tokenizer.available else [1, 2, 3, 4, 5, 6, 7, 8]
-    s = lm.generate(text, max_new_tokens=_TOKENS, temperature=0.0, ignore_eos=True).stats
+    s = lm.generate(text, max_new_tokens=tokens, temperature=0.0, ignore_eos=True).stats
     return {
         "tokens": s.generated_tokens,
         "drafted_by": "; ".join(s.plans) or None,
@@ -151,10 +172,22 @@ def _show(facts: dict[str, Any]) -> None:
         f"{facts['isa']} kernels, {facts['threads']} threads, {facts['dtype']}: reads "
         f"{facts['read_bytes_per_second'] / 1e9:.1f} GB/s, computes {facts['flops_per_second'] / 1e9:.0f} GFLOP/s"
     )
+    disk = facts["disk_bytes_per_second"]
+    share = (
+        f"its {megabytes(facts['memory']['streamed'])} from disk at {facts['share_of_disk_speed']:.0%} of the disk's "
+        f"speed, {disk / 1e9:.2f} GB/s"
+        if disk
+        else f"{facts['share_of_read_bandwidth']:.0%} of the read bandwidth on weights"
+    )
     out.print(
         f"a plain step takes {1e3 * facts['plain_step_seconds']:.2f} ms ({facts['plain_tokens_per_second']:.1f} "
-        f"tokens/s, {facts['share_of_read_bandwidth']:.0%} of the read bandwidth on weights)\n"
+        f"tokens/s, {share})\n"
     )
+    if plan := rows(facts["memory"]):
+        table = make_table("memory", "planned")
+        for row in plan:
+            table.add_row(*row)
+        out.print(table)
     table = make_table("rows in a pass", *facts["rows"])
     table.add_row("plain steps", *(f"{v:.2f}" for v in facts["rows"].values()))
     out.print(table)

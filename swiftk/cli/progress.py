@@ -19,7 +19,8 @@ _MEGA, _GIGA = 10**6, 10**9
 
 
 class Work:
-    """Work of `total` steps, or of so many bytes. With `with`; a call reports how much is done, as load() does."""
+    """Work of `total` steps, or of so many bytes. With `with`; a call reports how much is done, as load() does. Where
+    less is done than before, other work has begun, and the time that is left is told by that alone."""
 
     def __init__(
         self,
@@ -56,7 +57,13 @@ class Work:
         if self._bar:
             self._bar.stop()
 
+    def stage(self, words: str) -> None:
+        """Other work begins, which is shown by these words."""
+        self._what, self.done, self._began = words, 0, self._clock()
+
     def __call__(self, done: int, total: int) -> None:
+        if done < self.done:
+            self._began = self._clock()
         self.done, self.total = done, total
         if self._bar:
             self._show(self._bar)
@@ -69,7 +76,7 @@ class Work:
 
     @property
     def seconds(self) -> float:
-        """Since it began."""
+        """Since it began, or its last part did."""
         return self._clock() - self._began
 
     @property
@@ -89,7 +96,7 @@ class Work:
     def _show(self, bar: Progress) -> None:
         if self._task is None:  # from the first report on: before it, there may be nothing to do
             self._task = bar.add_task(self._what, total=self.total, amount=self.amount)
-        bar.update(self._task, completed=self.done, total=self.total, amount=self.amount)
+        bar.update(self._task, description=self._what, completed=self.done, total=self.total, amount=self.amount)
 
 
 def duration(seconds: float) -> str:

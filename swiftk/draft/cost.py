@@ -19,6 +19,8 @@ class Round:
     proposed: int = 0  # of these, by sources that cost no step
     drafted: int = 0  # places of the text that the plan drafted
     cut: bool = False  # the text ended inside
+    disk_seconds: float = 0.0  # of both: passes waited for weights from disk
+    disk_bytes: int = 0  # that they read of them
 
     @property
     def speculative(self) -> bool:
@@ -46,3 +48,9 @@ def break_even(c: float, length: int, verify: float = 1.0) -> float | None:
         middle = (low + high) / 2
         low, high = (middle, high) if tokens_per_round(middle, length) < cost else (low, middle)
     return high
+
+
+def best_round(alpha: float, step: float, verify: float, longest: int) -> tuple[float, int]:
+    """(tokens a second, length) of the fastest rounds, where a draft step and a pass take so many seconds: the pass as
+    many whatever it verifies, as where it waits for weights. longest: of a draft, in tokens; 0: plain decoding."""
+    return max((tokens_per_round(alpha, n) / (n * step + verify), n) for n in range(longest + 1))

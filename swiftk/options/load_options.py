@@ -196,6 +196,13 @@ class LoadOptions:
         "what is free.",
         metavar="SIZE",
     )
+    memory: int | str | None = option(
+        None,
+        Size(),
+        "Memory that this process may take, on a CPU: bytes, or a size such as 6GB or 512MiB. Weights that do not fit "
+        "are read from disk for each pass, out of a converted model that the first load makes. Default: what is free.",
+        metavar="SIZE",
+    )
     max_sequences: int = option(
         16, Integer(1, 256, also=()), "Maximum number of requests that run together; others wait. Default: 16."
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from statistics import median
 
@@ -81,7 +81,7 @@ def tokens(result: Result, trace: Trace, stats: Stats) -> str | None:
 
 
 def rounds(trace: Trace, stats: Stats) -> str | None:
-    """What a round takes: drafting, verifying and the rest, beside a plain step."""
+    """What a round takes: waiting for the disk, drafting, verifying and the rest, beside a plain step."""
     each = -(-len(trace.rounds) // _COLUMNS) or 1
     groups = [trace.rounds[i : i + each] for i in range(0, len(trace.rounds), each)]
     if not groups:
@@ -93,13 +93,16 @@ def rounds(trace: Trace, stats: Stats) -> str | None:
     axes = svg.Axes((0.5, each * len(groups) + 0.5), (0, 1.08 * top))
     body = axes.draw("round", "milliseconds", whole="x")
     for i, (group, mean, total) in enumerate(zip(groups, means, totals)):
-        verified = 1e3 * mean["verify_seconds"]
-        drafted = verified + 1e3 * mean["draft_seconds"]
-        x = 0.5 + i * each, 0.5 + (i + 1) * each
-        bars = axes.bar(x, (0, verified), "verify") + axes.bar(x, (verified, drafted), "draft")
-        bars += axes.bar(x, (drafted, max(total, drafted)), "other")
+        x, bars, low = (0.5 + i * each, 0.5 + (i + 1) * each), "", 0.0
+        for kind, seconds in zip(("disk", "verify", "draft"), _apart(mean)):
+            high = low + 1e3 * seconds
+            bars += axes.bar(x, (low, high), kind) if high > low else ""
+            low = high
+        bars += axes.bar(x, (low, max(total, low)), "other")
         body.append(f"<g>{svg.title(_words(i * each + 1, group, mean))}{bars}</g>")
     entries = [("draft", "drafting"), ("verify", "verifying, or a plain step"), ("other", "the rest")]
+    if any(mean["disk_bytes"] for mean in means):
+        entries.insert(0, ("disk", "reading weights from disk"))
     if plain:
         body.append(axes.rule(plain, "even"))
         entries.append(("even", "a plain step"))
@@ -109,15 +112,31 @@ def rounds(trace: Trace, stats: Stats) -> str | None:
 def _means(group: Sequence[TracedRound]) -> dict[str, float]:
     """Of what a round was, by name."""
     counted = ("seconds", "draft_seconds", "verify_seconds", "draft_steps", "verify_rows", "tokens")
+    counted += ("disk_seconds", "disk_bytes")
     return {name: sum(getattr(one.round, name) for one in group) / len(group) for name in counted}
+
+
+def _apart(its: Mapping[str, float]) -> tuple[float, float, float]:
+    """Seconds of (waiting for the disk, verifying, drafting), where each of the latter has the waiting in it. Drafts by
+    a copy of the weights wait for nothing, so that verifying has what it can of it."""
+    verify, draft = its["verify_seconds"], its["draft_seconds"]
+    disk = min(its["disk_seconds"], verify + draft)
+    return disk, max(0.0, verify - disk), draft - max(0.0, disk - verify)
 
 
 def _words(first: int, group: Sequence[TracedRound], mean: dict[str, float]) -> str:
     where = f"round {first}" if len(group) == 1 else f"rounds {first} to {first + len(group) - 1}, in the mean"
+    gigabytes = mean["disk_bytes"] / 1e9
+    read = (
+        f", of which {1e3 * mean['disk_seconds']:.3g} ms waiting for {gigabytes:.3g} GB from disk "
+        f"({gigabytes / mean['seconds']:.3g} GB/s)"
+        if gigabytes
+        else ""
+    )
     figures = (
         f"{where}: tokens {mean['tokens']:.3g}, draft steps {mean['draft_steps']:.3g} in "
         f"{1e3 * mean['draft_seconds']:.3g} ms, verified rows {mean['verify_rows']:.3g} in "
-        f"{1e3 * mean['verify_seconds']:.3g} ms, in all {1e3 * mean['seconds']:.3g} ms"
+        f"{1e3 * mean['verify_seconds']:.3g} ms, in all {1e3 * mean['seconds']:.3g} ms{read}"
     )
     return "\n".join([figures, *(one.why for one in group if one.why and len(group) == 1)])
 
@@ -240,13 +259,18 @@ def _column(x: float, wide: float, row: float, n: int, tops: dict[str, float], w
     return f'<g class="set">{svg.title(f"{words}: {skip.skipped(n)} of {2 * n} sublayers")}{paths}</g>'
 
 
-def parts(stats: Stats) -> list[tuple[str, float, str]]:
+def parts(trace: Trace, stats: Stats) -> list[tuple[str, float, str]]:
     """(name, seconds, what it is) of a text's time, together its total. `other` is what the rest leaves of it:
     other_seconds would count the optimizer once more."""
+    waited = sum(one.round.disk_seconds for one in trace.rounds)
+    rounds = {"verify_seconds": stats.verify_seconds, "draft_seconds": stats.draft_seconds, "disk_seconds": waited}
+    disk, verify, draft = _apart(rounds)
+    prompt = min(max(0.0, stats.disk_seconds - waited), stats.prefill_seconds)
     named = [
-        ("prefill", stats.prefill_seconds, "the prompt's pass and the first token"),
-        ("draft", stats.draft_seconds, "draft steps"),
-        ("verify", stats.verify_seconds, "passes of the whole model, plain steps included"),
+        ("prefill", stats.prefill_seconds - prompt, "the prompt's pass and the first token"),
+        ("disk", prompt + disk, "passes that waited for weights from disk"),
+        ("draft", draft, "draft steps"),
+        ("verify", verify, "passes of the whole model, plain steps included"),
         ("commit", stats.commit_seconds, "moving accepted siblings"),
         ("optimizer", stats.optimizer_seconds, "choosing what to skip"),
     ]
@@ -254,9 +278,9 @@ def parts(stats: Stats) -> list[tuple[str, float, str]]:
     return [*named, ("other", max(0.0, left), "text, stop conditions, Python")]
 
 
-def breakdown(stats: Stats) -> str | None:
+def breakdown(trace: Trace, stats: Stats) -> str | None:
     """One bar, and a table of the same."""
-    found = [one for one in parts(stats) if one[1] > 0]
+    found = [one for one in parts(trace, stats) if one[1] > 0]
     total = sum(seconds for _, seconds, _ in found)
     if not found:
         return None

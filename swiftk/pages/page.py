@@ -73,9 +73,10 @@ def _summary(result: Result) -> str:
     plans = [f"{name} ({plan.accepted} of {plan.drafted})" for name, plan in s.plans.items()]
     drafts = f"accepted of what plans drafted: {'; '.join(plans)}" if plans else "no draft plan was used"
     tokens = f"{s.generated_tokens} token" + ("" if s.generated_tokens == 1 else "s")
+    read = s.disk_bytes / (s.num_steps + 1) / 1e9  # the prompt's pass is one, too
     return (
         f"{tokens} after a prompt of {s.prompt_tokens}, {_ENDED[result.finish_reason]}, in {s.total_seconds:.2f} s; "
-        f"seed {result.seed}; {drafts}"
+        f"seed {result.seed}; {drafts}" + (f". A pass read {read:.3g} GB of weights from disk." if read else "")
     )
 
 
@@ -158,7 +159,7 @@ def _figures(result: Result, trace: Trace, stats: Stats) -> Iterator[str]:
         ("Tokens over time", "By where they came from: the steeper, the faster.", charts.tokens(result, trace, stats)),
         ("Time per round", "A round drafts and verifies; hovering says more.", charts.rounds(trace, stats)),
         ("Where drafts ended", "Rounds that drafted, by how much was accepted, and why no more.", charts.ends(trace)),
-        ("Where the time went", "Seconds of the whole text, the prompt included.", charts.breakdown(stats)),
+        ("Where the time went", "Seconds of the whole text, the prompt included.", charts.breakdown(trace, stats)),
     ):
         if found:
             yield _card(heading, note, found)

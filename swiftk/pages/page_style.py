@@ -15,6 +15,7 @@ CSS = """
 .source, .commit { --c: var(--pink); }
 .plain, .other, .tried { --c: var(--grey); }
 .exit { --c: color-mix(in srgb, var(--green) 45%, var(--card)); }
+.disk { --c: color-mix(in srgb, var(--blue) 45%, var(--card)); }
 .runs { --c: var(--line); }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 20px 16px 48px; max-width: 1060px; background: var(--page); color: var(--ink);

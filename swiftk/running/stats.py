@@ -36,6 +36,7 @@ class Stats:
     num_reused_rows: int = 0  # verified rows that reused the draft's exact first layers
     reused_step_share: float = 0.0  # share of rows x steps of verification that were reused
     saved_weight_bytes: int = 0  # bytes not read because no row ran those steps; siblings and the last token mostly do
+    disk_bytes: int = 0  # weights that passes read from disk, those of the prompt's last pass included
     mean_acceptance_length: float = 1.0  # tokens per spec step from any source, and the model's own after them
     mean_generated_length: float = 1.0  # M of SWIFT: tokens per target pass, plain passes included
     draft_acceptance_rate: float = 0.0  # alpha: num_accepted_draft_tokens / num_draft_tokens
@@ -45,6 +46,7 @@ class Stats:
     prefill_seconds: float = 0.0
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0  # plain steps included
+    disk_seconds: float = 0.0  # of these two and of the prompt's last pass: they waited for weights from disk
     commit_seconds: float = 0.0
     optimizer_seconds: float = 0.0
     other_seconds: float = 0.0  # decode time outside passes of the model
@@ -98,10 +100,12 @@ class Recorder:
     reused_rows: int = 0
     row_shares: float = 0.0  # summed over these rows: the share of the target's steps that they did not run again
     saved_bytes: int = 0
+    disk_bytes: int = 0
     queued: float = 0.0
     prefill: float = 0.0
     draft: float = 0.0
     verify: float = 0.0
+    disk: float = 0.0
     commit: float = 0.0
     optimizer: float = 0.0
     first_token: float = 0.0
@@ -109,10 +113,16 @@ class Recorder:
     run: float = 0.0  # the part of decode inside passes of the model
     rounds: list[TracedRound] = field(default_factory=list)
 
+    def read(self, turn: Any) -> None:
+        """What passes of a turn, the prompt's or a round, read from disk."""
+        self.disk += turn.disk
+        self.disk_bytes += turn.disk_bytes
+
     def round(self, turn: Any, accepted: Sequence[str], tokens: int, cut: bool) -> None:
         """One round that committed `tokens`, of a block that ended there or was cut. turn: a _core.Turn; accepted: who
         proposed each."""
         self.generated += tokens
+        self.read(turn)
         self.draft += turn.draft
         self.verify += turn.verify
         self.commit += turn.commit
@@ -129,6 +139,11 @@ class Recorder:
         self.row_shares += turn.reused_share * turn.nodes
         self.saved_bytes += turn.saved_weight_bytes
 
+    def _rate(self) -> float:
+        """Tokens a second after the first one, or of it, where it is alone."""
+        tokens, seconds = (1, self.first_token) if self.generated == 1 else (self.generated - 1, self.decode)
+        return tokens / seconds if tokens > 0 and seconds > 0 else 0.0
+
     def finish(self, plain_seconds: float | None, **extra: Any) -> Stats:
         """The figures. plain_seconds: of a plain step of one text, None if none was measured."""
         steps = sum(block.steps for block in self.spec)
@@ -143,11 +158,8 @@ class Recorder:
             histogram[block.accepted] += 1
         known = bool(whole) and not (drafted and cost is None)
         per_pass = (cost or 0.0) * sum(block.steps for block in whole) / passes if passes else 0.0
-        behind = self.generated - 1
-        rate = behind / self.decode if behind > 0 and self.decode > 0 else 0.0
-        if behind == 0 and self.first_token > 0:
-            rate = 1 / self.first_token
-        measured = behind > 0 and bool(plain_seconds) and self.decode > 0
+        rate = self._rate()
+        measured = self.generated > 1 and bool(plain_seconds) and self.decode > 0
         speculation = "off" if not self.spec else "mixed" if self.plain else "on"
         return Stats(
             prompt_tokens=self.prompt_tokens,
@@ -166,6 +178,7 @@ class Recorder:
             num_reused_rows=self.reused_rows,
             reused_step_share=self.row_shares / self.tree_rows if self.tree_rows else 0.0,
             saved_weight_bytes=self.saved_bytes,
+            disk_bytes=self.disk_bytes,
             mean_acceptance_length=1 + accepted / len(whole) if whole else 1.0,
             mean_generated_length=length,
             draft_acceptance_rate=alpha,
@@ -174,6 +187,7 @@ class Recorder:
             prefill_seconds=self.prefill,
             draft_seconds=self.draft,
             verify_seconds=self.verify,
+            disk_seconds=self.disk,
             commit_seconds=self.commit,
             optimizer_seconds=self.optimizer,
             other_seconds=max(0.0, self.decode - self.run),

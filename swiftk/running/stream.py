@@ -160,6 +160,7 @@ class Stream:
         recorder = self._text.recorder
         self._text.prompt += [TokenLogprobs(e.token, e.logprob, tuple(e.top)) for e in turn.prompt]
         recorder.cached, recorder.generated = turn.cached, tokens
+        recorder.read(turn)
         recorder.prefill = recorder.first_token = perf_counter() - self._began
         if self._text.stopper.finish is None:
             self._director.begin(self._ticket)
@@ -173,7 +174,8 @@ class Stream:
         recorder.run += turn.run
         proposed = sum(source != "plan" for source in by)
         clocked = turn.seconds, turn.draft, turn.steps, turn.verify, turn.nodes
-        tree = Round(*clocked, len(events), len(by), proposed, turn.drafted, cut)
+        counted = len(events), len(by), proposed, turn.drafted, cut
+        tree = Round(*clocked, *counted, turn.disk, turn.disk_bytes)
         why = explain(turn, self._ticket.engine.explained, self._spell) if self._spell else ""
         recorder.rounds.append(TracedRound(tree, _skip(turn.plan) if turn.plan else None, recorder.decode, why))
         if self._text.stopper.finish is None:  # a cut block says nothing about what pays

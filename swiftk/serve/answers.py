@@ -134,7 +134,7 @@ def usage(results: Sequence[Result]) -> dict[str, Any]:
 
 
 def metrics(results: Sequence[Result]) -> dict[str, Any]:
-    """Figures of drafting, as AIPerf reads them."""
+    """Figures of drafting, as AIPerf reads them, and the seconds that it and the disk took."""
     drafted, accepted = (sum(getattr(r.stats, name) for r in results) for name in _COUNTS)
     steps = sum(r.stats.num_steps for r in results)
     plans: Counter[str] = Counter()
@@ -147,8 +147,10 @@ def metrics(results: Sequence[Result]) -> dict[str, Any]:
             "num_accepted_tokens": accepted,
             "mean_generated_length": sum(r.stats.generated_tokens for r in results) / steps if steps else 1.0,
             "accepted_by_plan": dict(plans),
-        }
+        },
+        "seconds": {name: sum(getattr(r.stats, f"{name}_seconds") for r in results) for name in _PARTS},
     }
 
 
+_PARTS = ("draft", "verify", "disk")
 _COUNTS = ("num_draft_tokens", "num_accepted_draft_tokens")

@@ -38,6 +38,7 @@ class Metrics:
         self._queries = self._counter("vllm:prefix_cache_queries", "Prompt tokens looked up in the prefix cache.")
         self._hits = self._counter("vllm:prefix_cache_hits", "Prompt tokens found in the prefix cache.")
         self._declare_files()
+        self._declare_disk()
         self._new = self._counter("vllm:generation_tokens", "Tokens generated, those of aborted texts included.")
         self._ended = self._counter(
             "vllm:request_success",
@@ -90,6 +91,17 @@ class Metrics:
             "swiftk:prefix_files_failures", "Files of the prefix cache that were damaged, or could not be written."
         )
 
+    def _declare_disk(self) -> None:
+        """Figures of weights that are not in memory."""
+        self._disk_read = self._counter(
+            "swiftk:disk_bytes",
+            "Weights that passes read from disk, in bytes. A pass counts for each of the texts that it was for.",
+        )
+        self._disk_waited = self._counter(
+            "swiftk:disk_seconds",
+            "Seconds that passes waited for weights from disk. A pass counts for each of the texts that it was for.",
+        )
+
     def _gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Any:
         return Gauge(name, text, ["model_name", *labels], registry=self._registry)
 
@@ -136,6 +148,8 @@ class Metrics:
         self._rounds.labels(name).inc(s.num_spec_steps)
         self._drafted.labels(name).inc(s.num_draft_tokens)
         self._accepted.labels(name).inc(s.num_accepted_draft_tokens)
+        self._disk_read.labels(name).inc(s.disk_bytes)
+        self._disk_waited.labels(name).inc(s.disk_seconds)
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """An HTTP request. route: the path as it is declared, so that there are few."""

@@ -128,11 +128,14 @@ async function run() {
     }
     legend(counts);
     if (one.usage) {
-      const seconds = (performance.now() - began) / 1000, drafting = one.metrics.speculative_decoding;
+      const seconds = (performance.now() - began) / 1000;
+      const {speculative_decoding: drafting, seconds: took} = one.metrics;
       at("reported").textContent = `${one.usage.completion_tokens} tokens in ${seconds.toFixed(2)} s, ` +
         `${(one.usage.completion_tokens / seconds).toFixed(1)} a second, ` +
         `${drafting.mean_generated_length.toFixed(2)} for each pass of the model` +
-        Object.entries(drafting.accepted_by_plan).map(([plan, n]) => `; ${n} by the plan: ${plan}`).join("");
+        Object.entries(drafting.accepted_by_plan).map(([plan, n]) => `; ${n} by the plan: ${plan}`).join("") +
+        (took.disk ? `; drafting ${took.draft.toFixed(2)} s, verifying ${took.verify.toFixed(2)} s, passes waited ` +
+          `${took.disk.toFixed(2)} s for weights from disk` : "");
       const why = !model.chat_template ? "text" : kind === "completions" ? "raw" : "chat";
       if (ended === "stop" && !at("text").textContent.trim())
         at("reported").textContent += `. Nothing to show: ${NOTHING[why]}`;

@@ -1,8 +1,10 @@
 """load() and generate() at the edges: prompts, errors, streams, threads, reuse, statistics, logging, imports."""
 
 import inspect
+import itertools
 import json
 import logging
+import re
 import subprocess
 import sys
 import threading
@@ -11,11 +13,13 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+import streamed
 import swiftk
 from debug_words import ask
 from generating import HARSH, LAYERS, PROMPT, N, drafted, plain
 from swiftk.errors import Cancelled, CheckpointError, DeviceError, InternalError, InvalidArgument, InvalidOption
 from swiftk.running.engine import Ticket
+from swiftk.testing import make_tiny
 
 
 @pytest.fixture(scope="module")
@@ -288,6 +292,21 @@ def test_load_logs_one_line(tiny_dir, caplog):
         swiftk.load(tiny_dir("llama3", layers=LAYERS), threads=2)
     assert len(caplog.records) == 1
     assert "2 threads" in caplog.text
+
+
+def test_the_log_tells_of_a_model_that_is_read_from_disk(tmp_path, caplog, monkeypatch):
+    """A conversion, each part of the work under its name, and what stays in memory."""
+    monkeypatch.setenv("SWIFTK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("swiftk.api._REPORT", -1.0)
+    folder = make_tiny(tmp_path / "plain", "llama3", layers=5, **streamed.SIZES)
+    with caplog.at_level(logging.INFO, "swiftk"):
+        streamed.load(folder, draft_weights="int4").close()
+    said = [record.getMessage() for record in caplog.records]
+    assert [line for line in said if "it is converted once, to " in line and str(tmp_path / "cache") in line]
+    work = [line.split(":")[0] for line in said if line.endswith("%")]
+    assert [name for name, _ in itertools.groupby(work)] == ["converting plain", "loading plain"]
+    memory = re.search(r"weights \d+ MB, of these \d+ MB in memory and (\d+) MB read from disk for each pass", said[-1])
+    assert memory, said[-1]
 
 
 def test_a_long_load_reports_the_log(tiny_dir, caplog, monkeypatch):

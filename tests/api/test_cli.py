@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import streamed
 import swiftk
 from debug_words import ask
 from heads import make_block
@@ -199,6 +200,7 @@ def test_doctor_measures(swift, folder):
     assert [d["draft"] for d in found["drafts"]] == ["int4 copy", "every second layer", "exit at half"]
     assert all(d["draft_cost"] > 0 for d in found["drafts"])
     assert found["default"]["tokens"] == 96
+    assert found["disk_bytes_per_second"] is found["share_of_disk_speed"] is None
 
 
 def test_doctor_keeps_ratios_where_the_machine_changes_its_speed():
@@ -213,6 +215,36 @@ def test_doctor_keeps_ratios_where_the_machine_changes_its_speed():
     plain, share = doctor._in_turn(every, lambda: None)
     assert plain in (1.0, 8.0)
     assert share == pytest.approx({1: 1.0, 2: 1.1, "draft": 0.5})
+
+
+def test_doctor_takes_fewer_turns_where_each_takes_long(monkeypatch):
+    """A turn has its samples at least once, the first counts where it is alone, and progress comes to its end."""
+    calls = []
+    for seconds, samples in ((0.001, doctor._TURNS * doctor._SAMPLES), (3.0, 6), (15.0, 1), (30.0, 0)):
+        calls.clear()
+        monkeypatch.setattr(doctor, "perf_counter", lambda seconds=seconds: seconds * len(calls))
+        steps = itertools.count()
+        found = doctor._in_turn({1: lambda: calls.append(1) or (1.0 if len(calls) > 1 else 5.0)}, steps.__next__)
+        assert len(calls) == 1 + samples
+        assert found == (1.0 if samples else 5.0, {1: 1.0})
+        assert next(steps) == doctor._TURNS + 1
+
+
+def test_doctor_measures_a_model_on_disk(swift, tmp_path, monkeypatch):
+    ask(monkeypatch, streamed.ALONE)
+    monkeypatch.setattr(doctor, "_SECONDS", 0.0)
+    model = streamed.make(tmp_path)
+    memory = streamed.least(model, sequences=1, context=300)
+    asked = "doctor", str(model), "--context=300", "--max-sequences=1", f"--memory={memory}", "--device=cpu"
+    status, out, _ = swift(*asked, "--json")
+    found = json.loads(out)
+    assert status == 0 and found["memory"]["streamed"] > 0 and found["default"]["tokens"] > 0
+    speed, plain = found["disk_bytes_per_second"], found["plain_step_seconds"]
+    assert found["share_of_disk_speed"] == pytest.approx(found["memory"]["streamed"] / plain / speed)
+    assert {"int4 copy", "every second layer"} <= {draft["draft"] for draft in found["drafts"]}
+    status, out, _ = swift(*asked)
+    assert re.search(r"its \S+ [KM]B from disk at \d+% of the disk's speed, \S+ GB/s", out)
+    assert re.search(r"read from disk for each pass +\S+ [KM]B", out)
 
 
 def test_bench_compares(swift, folder):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import struct
 import subprocess
@@ -10,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
+import streamed
 import swiftk
+from debug_words import ask
 from heads import make_block, make_eagle, make_moa
 from swiftk.cli import main
+from swiftk.draft.cost import best_round
 from swiftk.testing import make_tiny
 
 
@@ -122,6 +126,71 @@ def test_a_model_larger_than_memory_is_reported_of_without_being_read(tmp_path):
     norms = 2 * 4096 * 65
     assert found["weight_bytes"] == size - table - norms
     assert found["cache_bytes"] == 131072 * 131072  # 128 KB of each of so many tokens
+
+
+@pytest.fixture
+def alone(monkeypatch):
+    """What the process has is none of a plan's."""
+    ask(monkeypatch, streamed.ALONE)
+
+
+@pytest.mark.parametrize("more", [0, 300_000, 10**9])
+def test_the_plan_is_what_loading_makes_of_memory(info, alone, tmp_path, monkeypatch, more):
+    """Of a model that is not converted, and once it is."""
+    monkeypatch.setenv("SWIFTK_CACHE", str(tmp_path / "cache"))
+    folder = make_tiny(tmp_path / "plain", "llama3", layers=5, **streamed.SIZES)
+    memory = streamed.least(folder, sequences=1, draft_weights="int4") + more
+    asked = "--memory", memory, "--context", 64, "--max-sequences", 1, "--device", "cpu", "--draft-weights", "int4"
+    before = info(folder, *asked)
+    options = {"context": 64, "max_sequences": 1, "draft_weights": "int4"}
+    with swiftk.load(folder, device="cpu", memory=memory, **options) as lm:
+        plan, copies = lm.model.memory, lm.model.copies
+        assert (lm.source == folder) == (plan["streamed"] == 0)
+    for found in (before, info(folder, *asked)):
+        assert {**found["memory"], "process": 0} == {**plan, "process": 0}
+        kept = found["weight_bytes"] - plan["streamed"]
+        assert found["load_bytes"] == kept + found["draft_weight_bytes"] and found["draft_weight_bytes"] > 0
+        disk = found["disk"]
+        assert (disk is None) == (plan["streamed"] == 0) == (more == 10**9)
+        if disk:
+            assert disk["plain_pass_seconds"] == plan["streamed"] / disk["disk_bytes_per_second"]
+            assert disk["plain_tokens_per_second"] == 1 / disk["plain_pass_seconds"]
+            step = min(copies.values()) / disk["read_bytes_per_second"]
+            for alpha, its in disk["at_acceptance"].items():
+                want = best_round(float(alpha), step, disk["plain_pass_seconds"], 60)
+                assert (its["tokens_per_second"], its["draft_length"]) == want
+
+
+def test_the_plan_has_what_was_asked_for_keys_and_values(info, alone, tmp_path):
+    folder = streamed.make(tmp_path)
+    asked = "--memory", "1GB", "--context", 64, "--device", "cpu"
+    assert info(folder, *asked, "--kv-memory", 123_456)["memory"]["kv"] == 123_456
+    one, many = (info(folder, *asked, "--max-sequences", n)["memory"]["kv"] for n in (1, 16))
+    assert 0 < one < many
+
+
+def test_a_plan_without_copies_forecasts_no_drafts(info, alone, tmp_path):
+    folder = streamed.make(tmp_path)
+    memory = streamed.least(folder, sequences=1, draft_weights="own")
+    asked = "--memory", memory, "--context", 64, "--max-sequences", 1, "--device", "cpu", "--draft-weights", "own"
+    assert info(folder, *asked)["disk"]["at_acceptance"] == {}
+
+
+def test_a_person_reads_the_plan(capsys, alone, tmp_path):
+    folder = streamed.make(tmp_path)
+    asked = ["info", str(folder), "--device=cpu", "--context=64", "--max-sequences=1"]
+    assert main([*asked, f"--memory={streamed.least(folder, sequences=1)}"]) == 0
+    out = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    for words in ("keys and values", "rows under way", "layers that stay in memory", "read from disk for each pass"):
+        assert any(re.fullmatch(rf"{words} (none|[\d,.]+ [MK]B)", line) for line in out), words
+    assert any(re.fullmatch(r"disk [\d.]+ GB/s", line) for line in out)
+    assert any(re.fullmatch(r"a plain pass, expected \S+ s, \S+ tokens/s", line) for line in out)
+    said = r"drafts of which 9[05]% are accepted \S+ tokens/s, \d+ tokens a draft"
+    assert sum(bool(re.fullmatch(said, line)) for line in out) == 2
+    assert main([*asked, "--memory=1KB"]) == 2
+    assert re.match(r"swiftk: \[load\] memory is 1000 bytes, want at least \d+ bytes: ", capsys.readouterr().err)
+    assert main(asked) == 0
+    assert "from disk" not in capsys.readouterr().out
 
 
 def damage(change):

@@ -1,6 +1,7 @@
 """Long work shows how far it is: a bar of one line on a terminal, plain lines elsewhere."""
 
 import io
+import itertools
 import json
 import os
 import re
@@ -10,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
+import streamed
 import swiftk
+from debug_words import ask
 from swiftk.cli import check, common, main, progress, tune
 from swiftk.cli.common import Lines
 from swiftk.cli.progress import Work, duration
+from swiftk.testing import make_tiny
 
 
 class Clock:
@@ -65,14 +69,51 @@ def test_short_work_is_silent():
 def test_bytes_have_their_unit(monkeypatch):
     monkeypatch.setattr(progress, "EVERY", 0.0)
     file, clock = io.StringIO(), Clock()
-    with Work(console(file), "loading m", unit_bytes=True, clock=clock) as work:
-        clock.now = 4.0
-        work(4 * 10**9, 16 * 10**9)
-        work(5 * 10**6, 20 * 10**6)
+    for unit in (10**9, 10**6):
+        clock.now = 0.0
+        with Work(console(file), "loading m", unit_bytes=True, clock=clock) as work:
+            clock.now = 4.0
+            work(4 * unit, 16 * unit)
     assert file.getvalue().splitlines() == [
         "loading m: 4.0 of 16.0 GB, 12 s left",
-        "loading m: 5.0 of 20.0 MB, 12 s left",
+        "loading m: 4.0 of 16.0 MB, 12 s left",
     ]
+
+
+def test_other_work_has_a_time_of_its_own(monkeypatch):
+    """Where less is done than before, and where it is said to begin."""
+    monkeypatch.setattr(progress, "EVERY", 0.0)
+    file, clock = io.StringIO(), Clock()
+    with Work(console(file), "converting m", unit_bytes=True, clock=clock) as work:
+        for now, done, total in ((10.0, 2, 2), (11.0, 1, 8), (13.0, 2, 8)):
+            clock.now = now
+            work(done * 10**9, total * 10**9)
+        work.stage("loading m")
+        clock.now = 15.0
+        work(3 * 10**9, 4 * 10**9)
+    assert file.getvalue().splitlines() == [
+        "converting m: 2.0 of 2.0 GB, 0.0 s left",
+        "converting m: 1.0 of 8.0 GB, 0.0 s left",
+        "converting m: 2.0 of 8.0 GB, 6.0 s left",
+        "loading m: 3.0 of 4.0 GB, 0.7 s left",
+    ]
+
+
+def test_a_conversion_is_shown_as_one(shown, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("SWIFTK_CACHE", str(tmp_path / "cache"))
+    ask(monkeypatch, streamed.ALONE)
+    folder = make_tiny(tmp_path / "plain", "llama3", layers=5, **streamed.SIZES)
+    memory = streamed.least(folder, sequences=1, draft_weights="int4")
+    asked = ["run", str(folder), "hello", "-n", "2", "--context=64", "--max-sequences=1", "--draft-weights=int4"]
+    asked.append(f"--memory={memory}")
+    parts = []
+    for _ in range(2):
+        assert main(asked) == 0
+        found = re.findall(r"(?m)^(\w+ plain)(?: and its few-bit copy)?: .* of ", shown.getvalue())
+        parts.append([words for words, _ in itertools.groupby(found)])
+        shown.truncate(0)
+        shown.seek(0)
+    assert parts == [["converting plain", "loading plain"], ["loading plain"]]
 
 
 SHOWN = """

@@ -13,6 +13,7 @@ import swiftk
 from building import call, find_cmake
 from debug_words import ask
 from patience import PATIENCE
+from streamed import ALONE, least
 from swiftk.gpu import pack
 from swiftk.testing import make_tiny
 
@@ -114,6 +115,21 @@ def test_tokens_of_python(hosts, model_dir, options, drafts, by):
     assert [int(line[0]) for line in lines] == list(expected.tokens)
     assert ("stop" in lines[-1]) == (expected.finish_reason == "stop")
     assert {line[2] for line in lines if line[1] == "drafted"} == ({by} if by else set())
+
+
+def test_weights_from_disk(hosts, model_dir, tmp_path, monkeypatch):
+    ask(monkeypatch, ALONE)
+    made = swiftk.convert(model_dir, tmp_path / "made", draft_weights="int4", isa=ISA)
+    need = least(made, draft_weights="int4", isa=ISA, context=0)
+    assert swiftk.load(made, memory=need, max_sequences=1, draft_weights="int4", isa=ISA).model.memory["streamed"] > 0
+    expected = swiftk.load(made, isa=ISA).generate(PROMPT, max_new_tokens=48, speculate=False)
+    asked = ["tokens=" + ",".join(map(str, PROMPT)), "max=48", "weights=int4", f"isa={ISA}"]
+    done = run(hosts / "generate", made, *asked, f"memory={need}")
+    assert done.returncode == 0, done.stderr
+    assert [int(line.split()[0]) for line in done.stdout.splitlines()] == list(expected.tokens)
+    less = run(hosts / "generate", made, *asked, f"memory={need - 1}")
+    assert (less.returncode, less.stderr.split(":")[0]) == (1, "out of memory")
+    assert f"want at least {need} bytes" in less.stderr
 
 
 def test_on_a_gpu(tree, hosts, model_dir, tmp_path, tmp_path_factory, monkeypatch):

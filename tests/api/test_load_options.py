@@ -24,6 +24,7 @@ GIVEN = {  # option: as a command line gives it, and what load() is called with
     "drafter_pack": ("file", ["file"]),
     "draft_vocab": ("words.txt", "words.txt"),
     "draft_memory": ("512MiB", "512MiB"),
+    "memory": ("6GB", "6GB"),
     "max_sequences": ("5", 5),
     "kv_memory": ("1.5GB", "1.5GB"),
     "prefix_cache": ("prefixes", "prefixes"),
@@ -127,7 +128,7 @@ def test_a_server_elsewhere_loads_nothing_here(capsys):
         *(("512MiB", 512 << 20), ("6Gi", 6 << 30), ("2tib", 2 << 40), ("8k", 8000), ("8KiB", 8192)),
     ],
 )
-@pytest.mark.parametrize("name", ["kv_memory", "draft_memory"])
+@pytest.mark.parametrize("name", ["kv_memory", "draft_memory", "memory"])
 def test_sizes(name, written, size):
     assert getattr(LoadOptions(**{name: written}), name) == size
 

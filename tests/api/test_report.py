@@ -71,11 +71,39 @@ def test_figures_are_the_stats():
 
 
 def test_time_adds_up():
-    s = made(TEXTS, ROUNDS).stats
-    assert sum(seconds for _, seconds, _ in parts(s)) == pytest.approx(s.total_seconds)
-    named = {name: seconds for name, seconds, _ in parts(s)}
-    assert (named["draft"], named["verify"]) == (s.draft_seconds, s.verify_seconds)
+    result = made(TEXTS, ROUNDS)
+    s, found = result.stats, parts(result.trace, result.stats)
+    assert sum(seconds for _, seconds, _ in found) == pytest.approx(s.total_seconds)
+    named = {name: seconds for name, seconds, _ in found}
+    assert (named["draft"], named["verify"], named["disk"]) == (s.draft_seconds, s.verify_seconds, 0)
     assert named["other"] == pytest.approx(4 * 0.0004)
+
+
+@pytest.mark.parametrize("waited", [0.009, 0.02])  # a part of verifying; more than that
+def test_waiting_for_the_disk_is_a_part_of_its_own(waited):
+    """Of each of five passes, the prompt's among them."""
+    result = made(TEXTS, ROUNDS, disk=(waited, 2_500_000))
+    s = result.stats
+    named = {name: seconds for name, seconds, _ in parts(result.trace, s)}
+    assert sum(named.values()) == pytest.approx(s.total_seconds)
+    assert (s.disk_bytes, s.disk_seconds) == (5 * 2_500_000, pytest.approx(5 * waited))
+    assert named["disk"] == pytest.approx(5 * waited) and named["prefill"] == pytest.approx(0.5 - waited)
+    assert named["verify"] == pytest.approx(max(0, 4 * (0.012 - waited)))
+    assert named["verify"] + named["draft"] == pytest.approx(s.verify_seconds + s.draft_seconds - 4 * waited)
+
+
+def test_reading_from_disk_is_drawn_and_told_of():
+    page, without = (Page(render(made(TEXTS, ROUNDS, disk=disk))) for disk in ((0.009, 2_500_000), (0.0, 0)))
+    said = "A pass read 0.0025 GB of weights from disk.", "reading weights from disk", "waited for weights from disk"
+    assert [words in page.source for words in said] == [True] * 3
+    assert [words in without.source for words in said] == [False] * 3
+    drawn = [[a for tag, a in one.tags if tag == "rect" and a["class"] == "disk"] for one in (page, without)]
+    assert [len(bars) for bars in drawn] == [4, 0]
+    heights = {a["class"]: float(a["height"]) for tag, a in page.tags if tag == "rect"}  # of the last round
+    assert heights["disk"] / 9 == pytest.approx(heights["verify"] / 3, rel=0.01)
+    assert heights["disk"] / 9 == pytest.approx(heights["draft"] / 16, rel=0.01)
+    words = "in all 12.5 ms, of which 9 ms waiting for 0.0025 GB from disk (0.2 GB/s)"
+    assert page.titles[1].endswith(words) and "disk" not in " ".join(without.titles)
 
 
 def test_tokens_rise_over_plain_ones_as_the_stats_say():

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import streamed
 import swiftk
 from heads import make_block, make_eagle
 from swiftk.draft.cost import equation_6
@@ -44,6 +45,16 @@ def test_counts_follow_vllm():
     assert (s.draft_seconds, s.verify_seconds, s.other_seconds) == pytest.approx((2.5, 4.0, 1.0))
     assert (s.speculation, s.time_to_first_token, s.cached_prompt_tokens) == ("mixed", 0.5, 2)
     assert (s.num_reused_rows, s.reused_step_share, s.saved_weight_bytes) == (12, 0.25, 3000)
+
+
+def test_what_passes_read_from_disk_is_summed():
+    """Of plain rounds, of others, and of the prompt's pass."""
+    r = Recorder(generated=1)
+    r.read(turn(disk=0.5, disk_bytes=100))
+    r.round(turn(steps=0, nodes=1, disk=0.25, disk_bytes=10), [], 1, False)
+    r.round(turn(disk=0.125, disk_bytes=1), ["plan"], 2, False)
+    s = r.finish(1.0)
+    assert (s.disk_seconds, s.disk_bytes) == (0.875, 111)
 
 
 def test_a_last_block_that_was_cut_counts_in_sums_alone():
@@ -202,6 +213,16 @@ def test_a_head_that_drafted_is_named(tiny_dir, tmp_path, number):
     assert r.to_dict()["stats"]["plans"][words]["drafted"] == plan.drafted
     assert words in render(r)
     assert list(both.stats.plans) == ["int4 copy, guided by drafter (eagle, first-head)"]
+
+
+def test_passes_over_weights_on_disk_are_counted(tmp_path):
+    with streamed.load(streamed.make(tmp_path)) as lm:
+        size = lm.model.memory["streamed"]
+        result = lm.generate([5, 6, 7], max_new_tokens=20, ignore_eos=True, skip="int4", speculate="always")
+    s, rounds = result.stats, [one.round for one in result.trace.rounds]
+    assert all(size <= one.disk_bytes < 1.5 * size for one in rounds)  # whole pages
+    assert s.disk_bytes == rounds[0].disk_bytes * (s.num_steps + 1)
+    assert s.disk_seconds > sum(one.disk_seconds for one in rounds) > 0
 
 
 def test_plans_are_reported_apart(tiny_dir):

@@ -2,7 +2,7 @@
  * cancels after that many milliseconds.
  *
  *   generate MODEL_DIR tokens=1,2,3 [max=N] [temperature=T] [seed=S] [skip=layer,..] [weights=int4] [drafter=NAME]
- *            [dtype=NAME] [isa=NAME] [timeout=MS] [device=cuda pack=FILE] */
+ *            [dtype=NAME] [isa=NAME] [memory=BYTES] [timeout=MS] [device=cuda pack=FILE] */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <stdio.h>
@@ -108,6 +108,7 @@ int main(int argc, char** argv) {
   params.device = option(argc, argv, "device", NULL);
   params.pack = option(argc, argv, "pack", NULL);
   params.draft_weights = option(argc, argv, "weights", NULL);
+  params.memory = strtoull(option(argc, argv, "memory", "0"), NULL, 10);
   int32_t vocab[MAX_IDS];
   params.n_draft_tokens = parse_ids(option(argc, argv, "vocab", ""), vocab);
   params.draft_tokens = vocab;

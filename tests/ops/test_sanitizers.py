@@ -37,11 +37,12 @@ def build(tmp_path, program, sanitizer, isas):
 
 # The widest vectors overrun the furthest; races do not depend on them, and baseline compiles fastest.
 @pytest.mark.parametrize("sanitizer, isa", [("address", ops.isas()[0]), ("thread", "baseline")])
-def test_ops(tmp_path, sanitizer, isa):
+def test_ops_and_weights_from_disk(tmp_path, sanitizer, isa):
     isas = "baseline" if isa == "baseline" else f"baseline;{isa}"  # CMake insists on baseline
-    program = build(tmp_path, "ops_check", sanitizer, isas)
-    done = subprocess.run([program, isa], capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == 0, done.stdout + done.stderr
+    for program, argument in ("ops_check", isa), ("stream_check", tmp_path / "weights"):
+        built = build(tmp_path, program, sanitizer, isas)
+        done = subprocess.run([built, argument], capture_output=True, text=True, timeout=PATIENCE)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_damaged_files(tmp_path):

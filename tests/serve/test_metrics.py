@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import streamed
 import swiftk
 from swiftk.testing import make_tiny
 
@@ -63,6 +64,21 @@ def test_texts_and_answers_are_counted(lm):
     assert page['http_request_duration_seconds_count{handler="/v1/completions",method="POST"}'] == 4
 
 
+def test_weights_from_disk_are_counted(tmp_path):
+    """With each text that ends, as its figures have them, which an answer has, too."""
+    with streamed.load(streamed.make(tmp_path)) as lm, app_of(lm) as app:
+        before = page_of(app)
+        answers = [ask(app, "POST", "/v1/completions", json={**ASKED, "seed": seed}).json() for seed in range(2)]
+        page = page_of(app)
+        size = lm.model.memory["streamed"]
+    assert before.get("swiftk:disk_bytes_total", 0) == 0
+    passes = page["swiftk:disk_bytes_total"] / size
+    assert 2 * 2 <= passes < 2 * 6  # two texts, of four tokens each
+    took = [answer["metrics"]["seconds"] for answer in answers]
+    assert 0 < page["swiftk:disk_seconds_total"] == pytest.approx(sum(one["disk"] for one in took))
+    assert all(one.keys() == {"draft", "verify", "disk"} for one in took)
+
+
 def test_texts_whose_clients_leave_are_aborted(lm, monkeypatch):
     gate = Gate(monkeypatch, lm, "step")
 
@@ -112,6 +128,7 @@ def test_the_dashboard_asks_for_what_there_is(lm):
             assert name in labels and set(used) <= labels[name], query
         asked |= set(names)
     assert len(asked) > 15
+    assert {f"swiftk:disk_{what}_total" for what in ("bytes", "seconds")} <= asked
     on_disk = {name for name in labels if re.fullmatch(r"swiftk:prefix_files(_bytes|\w*_total)?", name)}
     assert len(on_disk) == 5 and on_disk <= asked
 

@@ -7,6 +7,7 @@ from itertools import count
 
 import pytest
 
+import streamed
 import swiftk
 from swiftk.testing import make_tiny
 
@@ -71,6 +72,17 @@ def test_prompts_on_disk_are_told_of(browser, tmp_path):
             page.wait_for_function("told => document.getElementById('disk').textContent.includes(told)", arg=told)
             assert bool(page.text_content("#disk")) == bool(told)
             page.close()
+
+
+def test_weights_from_disk_are_told_of(lm, browser, tmp_path):
+    with streamed.load(streamed.make(tmp_path)) as other:
+        for one, told in (lm, False), (other, True):
+            with serving(one, names=("tiny",)) as (url, _):
+                page = browser.new_page()
+                asked(page, url, "completions", prompt="hello", tokens=8)
+                page.wait_for_function("document.getElementById('reported').textContent.includes('a second')")
+                assert ("s for weights from disk" in page.text_content("#reported")) == told
+                page.close()
 
 
 def test_errors_are_reported_and_a_text_can_be_stopped(lm, browser, monkeypatch):

@@ -81,14 +81,16 @@ class Page(HTMLParser):
         return "".join(shown for _, shown, _ in self.tokens)
 
 
-def made(texts, rounds, logprobs=False, reason_off=None, plain=0.01, **trace):
-    """A Result of (spine, tokens, accepted, skip) rounds after a first token."""
+def made(texts, rounds, logprobs=False, reason_off=None, plain=0.01, disk=(0.0, 0), **trace):
+    """A Result of (spine, tokens, accepted, skip) rounds after a first token. disk: (seconds, bytes) of each pass."""
     recorder = Recorder(prompt_tokens=3, generated=1, prefill=0.5, first_token=0.5)
+    read = {"disk": disk[0], "disk_bytes": disk[1]}
+    recorder.read(turn(**read))
     turns, drafted = [], [False]
     for spine, tokens, accepted, skip in rounds:
         seconds = {"draft": 0.004 * spine, "verify": 0.012, "commit": 0.0001}
         counts = {"steps": spine, "drafted": spine, "nodes": spine + 3 if spine else 1, "reused_rows": spine}
-        reported = turn(**seconds, **counts, saved_weight_bytes=0, proposed=[1, spine, *[0] * (len(NAMES) - 2)])
+        reported = turn(**seconds, **counts, saved_weight_bytes=0, proposed=[1, spine, *[0] * (len(NAMES) - 2)], **read)
         recorder.round(reported, ["plan"] * accepted, tokens, tokens <= accepted)
         recorder.decode += 0.0125 + 0.004 * spine
         clocked = Round(
@@ -102,6 +104,7 @@ def made(texts, rounds, logprobs=False, reason_off=None, plain=0.01, **trace):
             0,
             spine,
             tokens <= accepted,
+            *disk,
         )
         turns.append(TracedRound(clocked, skip, recorder.decode))
         drafted += [i < accepted for i in range(tokens)]

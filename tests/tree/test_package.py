@@ -74,11 +74,13 @@ def test_python_started_in_the_source_tree_finds_the_extension():
 
 
 def stub_names():
-    """What the stub declares: functions and classes, and the members of each class."""
+    """What the stub declares: functions, values and classes, and the members of each class."""
     names = {}
     for node in ast.parse((PACKAGE / "_core.pyi").read_text()).body:
         if isinstance(node, ast.FunctionDef):
             names[node.name] = set()
+        elif isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) != "Any":  # which modules are
+            names[node.target.id] = set()
         elif isinstance(node, ast.ClassDef):
             members = {n.name for n in node.body if isinstance(n, ast.FunctionDef)}
             names[node.name] = members | {n.target.id for n in node.body if isinstance(n, ast.AnnAssign)}
