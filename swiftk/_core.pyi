@@ -186,6 +186,7 @@ class TreeRule:
         row_price: Sequence[float] = (),
         chain: int = 0,
         min_row_gain: float = 0.0,
+        min_own_gain: float = 2.0,
         proposals: int = 0,
         guide: Sequence[float] = ...,  # [16]
         least_proposal: float = 0.0,
@@ -206,6 +207,7 @@ class TreeRule:
     row_price: list[float]
     chain: int
     min_row_gain: float
+    min_own_gain: float
     proposals: int
     guide: list[float]
     least_proposal: float

@@ -163,22 +163,25 @@ void CandidatePool::sort_open() {
   std::sort(order_.begin(), order_.end(), [this](int a, int b) { return better(a, b); });
 }
 
-std::span<const int> CandidatePool::reading(const TreeRule& rule, int room, int most_depth) {
+std::span<const int> CandidatePool::reading(const TreeRule& rule, int room, int most_depth, bool wide) {
   sort_open();
   if (!all_[0].read) order_.insert(order_.begin(), 0), ++room;
   picked_.clear();
   const TimedRule& timed = *rule.timed();
-  int own = 1, chain = timed.chain, best = 0;
+  int own = 1, beside = timed.chain, best = 0;
   float sum = 0, most = 0;
   for (const int i : order_) {
     Candidate& c = all_[i];
     const bool stops = rule.stops(c.token);
     if (static_cast<int>(picked_.size()) == room || (stops && c.planned >= 0)) break;
     const bool reached = c.parent < 0 || all_[c.parent].read || all_[c.parent].picked;
-    int& slots = c.planned >= 0 ? own : chain;
-    if (!reached || stops || slots == 0 || c.depth >= most_depth) continue;
+    const float worth = c.path_probability * share_left(c.source_mass);
+    const bool first = c.planned >= 0 && own > 0;
+    const bool another = c.planned < 0 || (wide && worth >= timed.min_own_gain);
+    int& slots = first ? own : beside;
+    if (!reached || stops || slots == 0 || c.depth >= most_depth || !(first || another)) continue;
     --slots;
-    sum += c.path_probability * share_left(c.source_mass) - (picked_.empty() ? 0 : timed.min_row_gain);
+    sum += worth - (picked_.empty() ? 0 : timed.min_row_gain);
     picked_.push_back(i);
     c.picked = true;
     if (sum >= most) {

@@ -40,6 +40,7 @@ void check(const TimedRule& r) {
   const std::string most = std::to_string(TokenTree::kMaxNodes - 1);
   want(r.chain >= 0 && r.chain < TokenTree::kMaxNodes, "chain", r.chain, "0.." + most);
   want(r.min_row_gain >= 0, "min_row_gain", r.min_row_gain, "0 or more");
+  want(r.min_own_gain >= 0, "min_own_gain", r.min_own_gain, "0 or more");
   want(r.sources.size() <= kMostSources, "sources", static_cast<double>(r.sources.size()),
        "at most " + std::to_string(kMostSources));
   for (const SourceRule& source : r.sources) {

@@ -27,10 +27,10 @@ void ask(Sequence& s, const TreeRule& rule) {
 }
 
 // Candidates for a step to read, of all.
-std::span<const int> worth_reading(Sequence& s, const TreeRule& rule) {
+std::span<const int> worth_reading(Sequence& s, const TreeRule& rule, bool wide) {
   Draft& d = s.draft;
   ask(s, rule);
-  return d.candidates.reading(rule, rule.max_nodes - d.tree.size(), std::min(d.most_depth, s.plan->reach));
+  return d.candidates.reading(rule, rule.max_nodes - d.tree.size(), std::min(d.most_depth, s.plan->reach), wide);
 }
 
 // How often each child of a node is right.
@@ -112,7 +112,7 @@ class ByTime : public Grower {
 
   // The candidates that the next step reads become nodes; the root is one already.
   int promote() {
-    const std::span<const int> best = worth_reading(s_, rule_);
+    const std::span<const int> best = worth_reading(s_, rule_, d_.asking || !fits_spine());
     for (const int i : best) enter(i);
     return static_cast<int>(best.size());
   }
@@ -131,7 +131,7 @@ class ChainByTime : public Chain {
     begin_sources(s, timed_);
     if (!d_.asking || n_ == 0) return;
     const Cursors root = d_.candidates[0].at;
-    n_ = worth_reading(s, rule).empty() ? 0 : 1;
+    n_ = worth_reading(s, rule, false).empty() ? 0 : 1;
     d_.drawn = n_ > 0;
     d_.asking = n_ == 0;
     if (n_ > 0) d_.candidates.start(d_.tree.token(0), root);

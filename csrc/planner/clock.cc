@@ -13,9 +13,10 @@ namespace {
 constexpr int kKnots[] = {2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512};
 constexpr int kCount = std::size(kKnots);
 
+// Of two that are as near the larger: where rows become dear, those before stay cheap.
 int nearest(int rows) {
-  const auto by_distance = [&](int a, int b) { return std::abs(a - rows) < std::abs(b - rows); };
-  return static_cast<int>(std::min_element(kKnots, kKnots + kCount, by_distance) - kKnots);
+  const int above = static_cast<int>(std::lower_bound(kKnots, kKnots + kCount - 1, rows) - kKnots);
+  return above > 0 && rows - kKnots[above - 1] < kKnots[above] - rows ? above - 1 : above;
 }
 
 double median(std::deque<double> values) {
@@ -56,10 +57,11 @@ void RowPrices::plain() {
 
 void RowPrices::add(int rows, double price) {
   if (rows < 2) return;
-  Samples& s = samples_[nearest(rows)];
+  const int knot = nearest(rows);
+  Samples& s = samples_[knot];
   s.unconfirmed = 0;
   std::deque<double>& kept = near_-- > 0 ? s.beside : s.others;
-  kept.push_back(price);
+  kept.push_back(price * (kKnots[knot] - 1) / (rows - 1));  // in proportion
   if (kept.size() > tuned::kSamples) kept.pop_front();
   fill();
 }
@@ -78,7 +80,29 @@ void RowPrices::restore(std::span<const std::pair<int, double>> known) {
   fill();
 }
 
-// Between what was measured a line; around it a row costs what it is taken to cost before.
+// Beyond what was measured a row costs what it is taken to cost before, and in what was measured beyond few rows that
+// counts as one row. Up to the next knot rows go on as they were, so that drafts find out how far rows stay cheap.
+void RowPrices::go_on(std::vector<std::pair<int, double>>& known) const {
+  const auto price = [&](int rows) {
+    const auto above = std::find_if(known.begin(), known.end(), [&](const auto& k) { return k.first >= rows; });
+    const auto [b, pb] = *above;
+    if (b == rows) return pb;
+    const auto [a, pa] = *(above - 1);
+    return pa + (pb - pa) * (rows - a) / (b - a);
+  };
+  const auto add = [&](int rows, double each) {
+    const auto [most, last] = known.back();
+    if (rows > most) known.emplace_back(rows, last + each * (rows - most));
+  };
+  const auto [most, last] = known.back();
+  const int near = std::min(most, few_), far = most - near;
+  const double row = std::max(kRow, price(near) / std::max(1, near - 1)), beyond = last - price(near);
+  add(few_, row);
+  add(*std::upper_bound(kKnots, kKnots + kCount - 1, known.back().first), far > 0 ? beyond / far : row);
+  add(kMost, (beyond + std::max(row, kBeyond)) / (far + 1));
+}
+
+// Between what is known a line.
 void RowPrices::fill() {
   std::vector<std::pair<int, double>> known{{1, 0.0}};
   for (int k = 0; k < kCount; ++k) {
@@ -88,20 +112,12 @@ void RowPrices::fill() {
     const double price = none ? s.before : median(s.beside.empty() ? s.others : s.beside);
     known.emplace_back(kKnots[k], std::max(price, known.back().second));
   }
-  const auto [most, last] = known.back();
-  const double slope = known.size() > 1 ? last / (most - 1) : kRow;
+  go_on(known);
   for (int n = 1, at = 0; n <= kMost; ++n) {
-    while (at + 1 < static_cast<int>(known.size()) && known[at + 1].first <= n) ++at;
-    double price = last;
-    if (at + 1 < static_cast<int>(known.size())) {
-      const auto [a, pa] = known[at];
-      const auto [b, pb] = known[at + 1];
-      price = pa + (pb - pa) * (n - a) / (b - a);
-    } else {
-      const int near = std::clamp(n, most, std::max(most, few_)) - most, far = std::max(0, n - std::max(most, few_));
-      price += std::max(slope, kRow) * near + std::max(slope, kBeyond) * far;
-    }
-    table_[n - 1] = static_cast<float>(std::max(price, 1e-4 * (n - 1)));
+    while (n > known[at + 1].first) ++at;
+    const auto [a, pa] = known[at];
+    const auto [b, pb] = known[at + 1];
+    table_[n - 1] = static_cast<float>(std::max(pa + (pb - pa) * (n - a) / (b - a), 1e-4 * (n - 1)));
   }
 }
 
@@ -132,6 +148,8 @@ double Clock::step_beside(int texts, int rows, double seconds) const {
 }
 
 void Clock::verified(int texts, int rows, double seconds) {
+  plain_[texts - 1].bound(seconds);
+  if (mean(texts).count() == 1) last_seconds_ = std::min(last_seconds_, seconds);
   const double plain = last_texts_ == texts ? last_seconds_ : step(texts);
   const double one = plain / (1 + rows_(clipped(texts)));
   if (one > 0 && rows > texts) rows_.add(clipped(rows), seconds / one - 1);

@@ -1,6 +1,7 @@
 // The clock learns what passes cost here and now. It takes seconds, and answers in seconds or in plain steps, which are
 // passes that decode the texts of a round without drafts.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <span>
@@ -15,6 +16,10 @@ class Mean {
   Mean() = default;
   explicit Mean(double newest) : newest_(newest) {}
   void add(double x);
+  // It is no more than that, where one sample says all: this one may have found cold caches.
+  void bound(double most) {
+    if (count_ == 1) value_ = std::min(value_, most);
+  }
   double value() const { return value_; }
   int count() const { return count_; }
 
@@ -48,6 +53,7 @@ class RowPrices {
     int unconfirmed = 0;  // plain steps since the last of them
     double before = -1;   // in another process
   };
+  void go_on(std::vector<std::pair<int, double>>& known) const;
   void fill();
 
   std::vector<Samples> samples_;  // by knot

@@ -26,20 +26,25 @@ class Onward {
         const double x = at(i) * hold[b] * kGrid - 1;
         const int low = static_cast<int>(std::floor(x));
         const double part = x - low;
-        if (low >= 0 && low < kGrid) matrix_[i][low] += weight[b] * (1 - part);
-        if (low + 1 >= 0 && low + 1 < kGrid) matrix_[i][low + 1] += weight[b] * part;
+        if (low >= 0 && low < kGrid) from_[low][i] += weight[b] * (1 - part);
+        if (low + 1 >= 0 && low + 1 < kGrid) from_[low + 1][i] += weight[b] * part;
       }
     }
   }
-  // Row i reaches no further than i: what follows is less likely.
-  double of(const Values& f, int i) const {
-    double sum = 0;
-    for (int j = 0; j <= i; ++j) sum += matrix_[i][j] * f[j];
+  // At all of the grid at once, as vectors. What follows is less likely: the value at j counts from j on.
+  Values of(const Values& f) const {
+    Values sum{};
+    for (int j = 0; j < kGrid; ++j) {
+      if (f[j] == 0) continue;
+      for (int i = j / kLanes * kLanes; i < kGrid; ++i) sum[i] += from_[j][i] * f[j];
+    }
     return sum;
   }
 
  private:
-  std::array<Values, kGrid> matrix_{};
+  static constexpr int kLanes = 4;
+
+  std::array<Values, kGrid> from_{};  // [j, i] what the value at j counts at i
 };
 
 // The proposals of a step: the best token and its runners-up under all confidences, in the order of their chances.
@@ -111,14 +116,12 @@ class Drafts {
     Values value{}, price{};
     for (int step = kSteps - 1; step >= 0; --step) {
       const int s = step / kStage;
-      Values next, paid;
+      const Values more = onward_.of(value), dearer = onward_.of(price);
       for (int i = 0; i < kGrid; ++i) {
-        onwards_[step][i] = gain[s][i] + onward_.of(value, i);
-        next[i] = std::max(0.0, onwards_[step][i]);
-        paid[i] = onwards_[step][i] > 0 ? cost[s][i] + onward_.of(price, i) : 0.0;
+        onwards_[step][i] = gain[s][i] + more[i];
+        value[i] = std::max(0.0, onwards_[step][i]);
+        price[i] = onwards_[step][i] > 0 ? cost[s][i] + dearer[i] : 0.0;
       }
-      value = next;
-      price = paid;
     }
     return (1 + value[kGrid - 1] - rate * (1 + opening_)) / (1 + opening_ + price[kGrid - 1]);
   }

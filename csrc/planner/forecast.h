@@ -8,7 +8,7 @@
 
 namespace swiftk {
 
-inline constexpr int kSteps = 25;  // that a forecast looks ahead,
+inline constexpr int kSteps = 60;  // that a forecast looks ahead,
 inline constexpr int kStage = 5;   // of which so many have rows of one price
 inline constexpr int kStages = kSteps / kStage;
 

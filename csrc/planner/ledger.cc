@@ -15,8 +15,8 @@ Ledger::Account Ledger::of(int way) const {
 
 Ledger::Account& Ledger::at(int way) { return accounts_.try_emplace(way, of(way)).first->second; }
 
-void Ledger::start(bool alone) {
-  if (alone || since_plain_ >= tuned::kSoon) want_plain_ = std::max(want_plain_, 1);
+void Ledger::start() {
+  if (since_plain_ >= tuned::kSoon) want_plain_ = std::max(want_plain_, 1);
   for (auto& [way, a] : accounts_) {
     if (a.waited >= tuned::kBackOff && a.balance > 0) a.off_for = 0;
   }

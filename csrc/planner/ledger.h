@@ -20,9 +20,9 @@ class Ledger {
   static constexpr int kSources = -2, kDirected = -1;  // sources alone; plans that a host names one after the other.
                                                        // Other plans go by their numbers
 
-  // Another text, alone or among others: a plain step may cost something else. Drafts that did not come true in the
-  // texts before may in this one, so rests end that were long enough to earn what may be lost now.
-  void start(bool alone);
+  // Another text: a plain step may cost something else, unless one was measured a few rounds ago. Drafts that did not
+  // come true in the texts before may in this one, so rests end that were long enough to earn what may be lost now.
+  void start();
   bool measured() const;  // a plain step was, lately
   // May the way be tried?
   bool affords(int way) const { return !rests(way) && left(way) > 0; }
@@ -67,7 +67,7 @@ class Ledger {
   std::optional<int> doubted_;                // the way whose loss the next plain steps confirm
   double step_ = 0;                           // seconds of the shortest plain step since the last draft
   std::vector<std::pair<int, Spent>> since_;  // rounds since the last plain step, by their ways
-  int since_plain_ = 0, want_plain_ = 2;
+  int since_plain_ = 0, want_plain_ = 1;
   double lost_rate_ = 1;
 };
 

@@ -100,7 +100,7 @@ int Planner::mode(const DraftMode& asked, std::span<const InUse> texts) {
 
 void Planner::start_text(int mode) {
   Mode& m = modes_[mode];
-  for (Ledger& ledger : m.ledgers) ledger.start(&ledger == &m.ledgers.front());
+  for (Ledger& ledger : m.ledgers) ledger.start();
   m.due = 0;
 }
 
@@ -291,7 +291,9 @@ TreeRule Planner::rule(const Allotment& a, const TextOdds& text, const RoundText
     }
     for (int b = 0; b + 1 < kBuckets; ++b) rule.edges[b] = static_cast<float>(AcceptanceRates::edge(b));
     rule.chain = plans_[a.plan].plan->serial ? 0 : tuned::kBeside;
+    rule.min_own_gain = static_cast<float>(tuned::kOwn) * rule.min_step_gain;
     if (plans_[a.plan].plan->skip.guided()) {
+      rule.min_own_gain = 2;  // a guide's proposals are a path
       rule.least_proposal = static_cast<float>(tuned::kLeastProposal);
       const int guide = guide_of(plans_[a.plan]);
       rule.proposals = guide < 0 ? tuned::kBeside : proposals(guide);

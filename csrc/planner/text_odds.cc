@@ -45,6 +45,6 @@ void TextOdds::observe(double its_tokens, double its_steps) {
   steps = tuned::kPace * steps + its_steps;
 }
 
-double TextOdds::pace() const { return std::clamp((tokens + 2) / (steps + 2), 1.0, tuned::kFastest); }
+double TextOdds::pace() const { return std::max((tokens + 2) / (steps + 2), 1.0); }
 
 }  // namespace swiftk

@@ -66,6 +66,7 @@ void each_field(TreeRule*, F&& field) {
   way("row_price", &TimedRule::row_price);
   way("chain", &TimedRule::chain);
   way("min_row_gain", &TimedRule::min_row_gain);
+  way("min_own_gain", &TimedRule::min_own_gain);
   way("proposals", &TimedRule::proposals);
   way("guide", &TimedRule::guide);
   way("least_proposal", &TimedRule::least_proposal);

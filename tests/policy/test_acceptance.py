@@ -7,6 +7,7 @@ import swiftk
 from swiftk import _core
 
 RANKS = 10
+STEPS, STAGES = 60, 12  # csrc/planner/forecast.h
 EDGES = np.array([0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.87, 0.92, 0.95, 0.975, 0.99])
 BUCKETS = 16
 LOW, HIGH = np.append(0.0, EDGES), np.append(EDGES, 1.0)
@@ -142,7 +143,7 @@ def rate_of(tables, reach, draft_cost, row_cost, rate, rounds=4000, seed=0):
     rng = np.random.default_rng(seed)
     chances = np.concatenate([p_top1[:, None], p_rank], 1)
     worth, tokens, cost = np.ones(rounds), rounds * 1.0, rounds * 1.0
-    for _ in range(25):
+    for _ in range(STEPS):
         worth = worth[worth >= reach]
         b = rng.choice(BUCKETS, len(worth), p=weight / weight.sum())
         leaves = worth[:, None] * chances[b]
@@ -154,7 +155,7 @@ def rate_of(tables, reach, draft_cost, row_cost, rate, rounds=4000, seed=0):
 
 
 def forecast(found, draft_cost, row_cost):
-    return _core.forecast(found, draft_cost, [row_cost] * 5)
+    return _core.forecast(found, draft_cost, [row_cost] * STAGES)
 
 
 @pytest.mark.parametrize("scale", [0.2, 0.9])
@@ -162,7 +163,7 @@ def test_a_pace_is_no_promise_of_a_plan(scale):
     """What comes by other means sets the rule, not what a plan is said to bring: of two slow ones, one is better."""
     found = learned(truth(scale=scale), 4000)
     rate, reach = forecast(found, 0.1, 0.02)
-    at_pace, dearer = _core.forecast(found, 0.1, [0.02] * 5, pace=1.5 * rate)
+    at_pace, dearer = _core.forecast(found, 0.1, [0.02] * STAGES, pace=1.5 * rate)
     assert at_pace == pytest.approx(rate, abs=1e-3)
     assert dearer > reach
 

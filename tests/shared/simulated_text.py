@@ -79,7 +79,7 @@ class World:
         """True tokens per plain step with this set in text like that at token t."""
         seen, always = _core.AcceptanceRates(thinned=True), World(lambda _: self.kind(t))
         seen.add([always.outcome(skip, i) for i in range(4000)])
-        return _core.forecast(seen, self.price(skip), [ROW] * 5)[0]
+        return _core.forecast(seen, self.price(skip), [ROW] * 12)[0]
 
     def __call__(self, skip, window, end=None):
         """optimizers.base.Scorer."""
