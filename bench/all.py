@@ -27,6 +27,7 @@ MINUTES = {
     "families": 2.5,
     "batch": 5.0,
     "contexts": 8.0,
+    "disk": 8.0,
     "arrivals": 1.7,
     "users": 10.0,
     "precision": 2.7,
@@ -54,7 +55,7 @@ MINUTES = {
     "layerskip/transformers_peer": 1.5,
 }
 APART = ("heads",)  # takes hours, and wants texts to learn from
-WITH_LLAMA = ("compare", "quantised", "loading", "batch", "contexts", "users")
+WITH_LLAMA = ("compare", "quantised", "loading", "batch", "contexts", "disk", "users")
 
 
 def command(name: str, given: argparse.Namespace, minutes: float) -> list[str]:

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -32,13 +32,22 @@ class Ended(RuntimeError):
 class Peer:
     """A context; peers/worker.py on the other side."""
 
-    def __init__(self, peer: str, python: str = sys.executable, threads: int | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        peer: str,
+        python: str = sys.executable,
+        threads: int | None = None,
+        enter: Callable[[], None] | None = None,
+        **options: Any,
+    ) -> None:
+        """enter: what the process does before it begins."""
         threads = threads or len(os.sched_getaffinity(0))
         self._process = subprocess.Popen(
             [python, str(_PEERS / "worker.py"), peer, json.dumps({"threads": threads, **options})],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            preexec_fn=enter,
             env={**os.environ, "OMP_NUM_THREADS": str(threads)},
         )
         self.version = self._answer()["version"]

@@ -61,6 +61,7 @@ class Prompts:
 
     def __init__(self, model: Path, chat: bool | None = None, shots: bool = False) -> None:
         self._tokenizer, self._shots = Tokenizer(model), shots
+        self.files = self._tokenizer.files
         self.chat = self._tokenizer.has_template if chat is None else chat
         self._most = self._tokenizer.files.config["max_position_embeddings"] // _PART
 

@@ -30,12 +30,33 @@ class Peer:
         weights = self._lm.model.weight_bytes + sum(self._lm.model.copies.values())
         return {"seconds": self._loaded, "weight_bytes": weights, "dtype": self._lm.model.dtype}
 
-    def generate(self, prompt: list[int], count: int) -> dict[str, Any]:
+    def plan(self) -> dict[str, Any]:
+        """How memory is used that is bounded, in bytes."""
+        return {**self._lm.model.memory, "copies": list(self._lm.model.copies)}
+
+    def direct(self) -> dict[str, Any]:
+        """Bytes per second of reads past the page cache, of the file that passes read."""
+        return {"rate": swiftk._core.read_speed(self._lm.model.streamed_file, 1 << 30)}
+
+    def together(self, prompts: list[list[int]], count: int, options: dict[str, Any]) -> dict[str, Any]:
+        """Tokens of several texts after the first of the last one, and their seconds."""
+        asked = {**self._options, **options, "max_new_tokens": count}
+        del asked["stream"]
+        streams = self._lm.submit_many(prompts, [asked] * len(prompts))
+        for stream in streams:
+            next(stream)
+        for stream in streams:
+            stream.poll()  # what came beside it
+        began = perf_counter()
+        timed = sum(sum(1 for _ in stream) for stream in streams)
+        return {"timed": timed, "seconds": perf_counter() - began}
+
+    def generate(self, prompt: list[int], count: int, options: dict[str, Any] | None = None) -> dict[str, Any]:
         asked = perf_counter()
-        stream = self._lm.generate(prompt, max_new_tokens=count, **self._options)
+        stream = self._lm.generate(prompt, max_new_tokens=count, **{**self._options, **(options or {})})
         tokens, began = [next(stream).token], perf_counter()
         tokens += [event.token for event in stream]
         seconds, stats = perf_counter() - began, stream.result.stats
         steps, drafted = stats.num_steps, stats.num_draft_tokens
         found = {"tokens": tokens, "timed": count - 1, "seconds": seconds, "first": began - asked}
-        return {**found, "steps": steps, "drafted": drafted}
+        return {**found, "steps": steps, "drafted": drafted, "disk_bytes": steps * self._lm.model.memory["streamed"]}

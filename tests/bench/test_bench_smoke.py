@@ -60,6 +60,7 @@ STUDIES = {
     "precision": ["int4, 16", "uniform skip, by time", "T 1"],
     "batch": ["2, greedy", "over plain", "2 of 2"],
     "contexts": ["1024, retrieval, T .7", "int4, last 512", "of reads", "2 x 1024, shared", "over one", "best text"],
+    "disk": ["44MB", "2 texts, default", "of direct reads", "T = 1", "1 of 1"],
     "arrivals": ["first, median", "default"],
     "users": ["no drafts", "default", "first, median", "1 of 1"],
     "remote": ["model, cut", "EAGLE-2 head", "4G", "suffix", "silence"],
