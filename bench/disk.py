@@ -47,7 +47,7 @@ OPTIONS = {
     "--models": {"type": Path, "nargs": "+", "default": [], "help": "folders; default: the toy, grown"},
     "--memory": {"nargs": "+", "default": ["1/2", "1/3"], "help": "parts of the weights' bytes, or sizes"},
     "--copies": {"nargs": "+", "default": ["auto"], "help": "weights of drafts: auto, int4, int3"},
-    "--context": {"type": int, "default": 320, "help": "tokens of a text, for which there is room"},
+    "--context": {"type": int, "default": 256, "help": "tokens of a text, for which there is room"},
     "--sizes": {"type": int, "nargs": "*", "default": [4], "help": "texts at a time"},
     **PYTHON_LLAMA,
 }
@@ -89,7 +89,7 @@ class Wanted:
     def __init__(self, study: Study, model: Path) -> None:
         prompts, most = study.prompts_of(model), study.given.context // 2
         self.texts = [text for name in study.streams for text in prompts.stream(name, study.count, most)]
-        loading = {"draft_weights": "own", "context": study.given.context}
+        loading = {**study.asked, "draft_weights": "own", "context": study.given.context}
         with Peer("swiftk", model=str(model), loading=loading, threads=study.threads, options=OFF) as peer:
             self.tokens = {mode: [self._tokens(study, peer, mode, i) for i in range(len(self.texts))] for mode in MODES}
 
@@ -139,7 +139,8 @@ def of_llama(study: Study, model: Path, text: Text, limit: int) -> dict[str, Any
 
 def part(study: Study, model: Path, memory: str, copy: str, wanted: Wanted) -> list[dict[str, Any]]:
     limit = int(size(model) * Fraction(memory)) if "/" in memory else Size().read("--memory", memory)
-    loading = {"context": study.given.context, "max_sequences": max([1, *study.given.sizes]), "draft_weights": copy}
+    loading = {**study.asked, "context": study.given.context, "draft_weights": copy}
+    loading["max_sequences"] = max([1, *study.given.sizes])
     facts = {"part": model.name, "memory": f"{memory}, {limit / 1e9:.2f} GB", "limit": limit}
     with ExitStack() as stack:
         enter = None

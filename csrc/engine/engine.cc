@@ -401,7 +401,9 @@ void Engine::run_round() {
     chunks.push_back({&text->sequence, rows, text->reports_prompt()});
     outputs += outputs_of(chunks.back());
   }
-  round_.run(w_, decoding_, chunks, kMostRows + 1 - std::max(outputs, 1), modelled_ ? &*modelled_ : nullptr);
+  const MemoryPlan& memory = w_.model->memory;
+  const int most = memory.limit > 0 ? std::min(kMostRows, memory.rows) : kMostRows;
+  round_.run(w_, decoding_, chunks, most + 1 - std::max(outputs, 1), modelled_ ? &*modelled_ : nullptr);
   for (Text* const t : decoding_) report(*t);
   for (size_t i = 0, row = w_.last.verify.rows; i < chunks.size(); row += outputs_of(chunks[i++])) {
     finish_prompt_rows(prompts_[i], static_cast<int>(row));

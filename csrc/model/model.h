@@ -80,7 +80,7 @@ struct MemoryPlan {
   size_t drafts = 0;    // copies, trimmed heads, draft models
   size_t head = 0;      // the model's own
   size_t kv = 0;        // K and V, at most
-  size_t work = 0;      // rows under way, rows of the embedding
+  size_t work = 0;      // rows under way and their logits, rows of the embedding
   int rows = 0;         // of a pass, at most
   size_t ring = 0;      // weights that are read ahead
   size_t layers = 0;    // weights of the model's own layers,

@@ -13,17 +13,19 @@
 namespace swiftk {
 namespace {
 
-constexpr size_t kAhead = size_t{16} << 20;           // bytes read ahead, beside the matrix in use and the next one
-constexpr size_t kUnplanned = size_t{16} << 20;       // what a process needs beside, such as texts and their statistics
+constexpr size_t kAhead = size_t{16} << 20;  // bytes read ahead, beside the matrix in use and the next one
+// What a process needs beside: texts and their statistics; and of each token of the vocabulary, in tables of tokens and
+// of their chances (measured: SmolLM2's 49,152 tokens, four texts).
+constexpr size_t kUnplanned = size_t{16} << 20, kPerToken = 512;
 constexpr int kLeastRows = 2 * TokenTree::kMaxNodes;  // of a pass
 constexpr int kLeastContext = 512;                    // tokens of a text, where a host names none
-constexpr int kKnownTokens = 8192;                    // whose rows of the embedding are read often
+constexpr int kKnownTokens = 2000;                    // whose rows of the embedding are read often
 constexpr size_t kFilePage = 4096;
 // K and V, and rows under way, have this part of what is left at most, where a host does not name them.
 constexpr size_t kShare = 8;
 
-// Of a row of a pass.
-size_t row_bytes(const Config& c) { return sizeof(float) * (2 * size_t(c.H) * c.d + c.F + 3 * size_t(c.D)); }
+// Of a row of a pass, with its logits.
+size_t row_bytes(const Config& c) { return sizeof(float) * (2 * size_t(c.H) * c.d + c.F + 3 * size_t(c.D) + c.V); }
 
 size_t embedding_bytes(const Model& m) {
   const size_t row = encoded_bytes(m.embedding_encoding, m.config.D), V = m.config.V;
@@ -74,7 +76,7 @@ MemoryPlan plan_memory(const Model& m, const LoadOptions& o, size_t there) {
   const size_t row = row_bytes(m.config);
   plan.kv = least_kv;
   plan.rows = kLeastRows;
-  plan.work = kLeastRows * row + sizeof(float) * TokenTree::kMaxNodes * m.config.V + embedding_bytes(m) + kUnplanned;
+  plan.work = kLeastRows * row + embedding_bytes(m) + kUnplanned + kPerToken * m.config.V;
   plan.ring = m.own.largest + std::min(kAhead, plan.layers / 8);
   const size_t beside = plan.process + plan.drafts + plan.head + plan.kv + plan.work;
   const bool streams = m.converted || o.survey;
