@@ -43,8 +43,8 @@ using Pour = std::function<void(const Sink&)>;
 struct RawTensor {
   std::string name, dtype;
   std::vector<int64_t> shape;
-  const void* data;
-  size_t bytes;
+  const void* data = nullptr;  // null where rows are made, or are only promised
+  size_t bytes = 0;
   std::shared_ptr<MappedFile> file{};  // null: a host application has it
   MakeRows make{};                     // in place of data
   Pour pieces{};                       // in place of both, of one that is only written

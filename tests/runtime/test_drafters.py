@@ -21,6 +21,7 @@ rules = st.builds(
     ids=st.sampled_from(SETS),
     chain=st.sampled_from([0, 1, 12]),
     min_row_gain=st.sampled_from([0.0, 0.05]),
+    min_own_gain=st.sampled_from([0.0, 0.1, 2.0]),
     sure=st.booleans(),
     min_step_gain=st.sampled_from([0.0, 0.3, 1.0, 2.0]),
     price=st.sampled_from([0.0, 0.003, 0.03, 0.2]),
@@ -103,6 +104,18 @@ def test_a_step_reads_a_chain_of_proposals_at_once(tiny_model):
     session.draft(_core.TreeRule(**{**rule, "chain": 5}, max_draft=1))
     assert (session.last["draft_steps"], session.drafted_from) == (1, 6)
     assert session.tree_sources[1:6] == [SUFFIX] * 5
+
+
+def test_a_step_reads_others_of_the_plan_that_are_worth_it(tiny_model):
+    session = open_session(tiny_model("llama3", layers=LAYERS, threads=1))
+    session.prefill(np.asarray(PROMPT, np.int32))
+    session.set_skip(_core.DraftSpec(*SKIPS[0]))
+    rule = {**source_rule(1, ()), "min_step_gain": 0.0, "row_price": [0.0] * 64, "chain": 3, "max_draft": 2}
+    rule |= {"p_top1": [0.5] * 16, "p_rank": [[0.2, 0.15, 0.1, 0.05, *[0.0] * 5]] * 16}
+    for least, read in ((2.0, 2), (0.18, 3), (0.12, 4), (0.0, 5)):
+        session.draft(_core.TreeRule(**{**rule, "min_own_gain": least}))
+        assert (session.last["draft_steps"], session.drafted_from) == (2, read)
+        assert session.tree_parents.tolist()[1:read] == [0] * (read - 1), "the likeliest children of the root"
 
 
 @given(timed=rules, n=st.integers(5, 60))

@@ -13,7 +13,7 @@ SETS += [(RECYCLE, SUFFIX, LOOKUP), (RECYCLE, LOOKAHEAD), (LOOKAHEAD, PARALLEL)]
 LOOPS = {"repetition_penalty": 0.5}  # below 1 it makes texts of random models run in circles
 
 
-def source_rule(seed, ids, chain=0, min_row_gain=0.0, sure=False, **more):
+def source_rule(seed, ids, chain=0, min_row_gain=0.0, min_own_gain=2.0, sure=False, **more):
     """A rule by time with sources that are believed at random, or for certain."""
     rng = np.random.default_rng(seed)
     tables = [(one, (np.ones((16, 8)) if sure else rng.uniform(0, 1, (16, 8))).tolist()) for one in ids]
@@ -22,6 +22,7 @@ def source_rule(seed, ids, chain=0, min_row_gain=0.0, sure=False, **more):
         "sources": tables,
         "chain": chain,
         "min_row_gain": min_row_gain,
+        "min_own_gain": min_own_gain,
     }
 
 
