@@ -158,9 +158,9 @@ def part(study: Study, model: Path, memory: str, copy: str, wanted: Wanted) -> l
         found = alone(study, peer, wanted)
         rows = [row for mode, its in found.items() for row in its.rows({**facts, "sampling": mode})]
         rows += together(study, peer, wanted.texts, rows[0]["rate"], facts)
+    if study.quick:
+        return rows
     try:
-        if study.quick:
-            raise Missing("a trial")
         one = of_llama(study, model, wanted.texts[0], limit)
         rows.append({**facts, **one, "copy": "", "read": None, "over": one["rate"] / rows[0]["rate"]})
     except (Missing, Ended) as error:

@@ -3,18 +3,12 @@ int4 copy is in memory, and its layers are read from disk for each pass. Prints 
 
 from __future__ import annotations
 
-from swiftk.draft.cost import tokens_per_round
+from swiftk.draft.cost import best_round
 
 WEIGHTS, COPY = 15.0e9, 4.3e9  # bytes that a pass reads from disk; that a draft step reads in memory
 DISKS, MEMORIES = (1e9, 3e9, 7e9), (30e9, 60e9)  # bytes per second
 ACCEPTED = (0.8, 0.9, 0.95)  # of a chain's tokens, each, where those before it are
 LONGEST = 63
-
-
-def best(disk: float, memory: float, accepted: float) -> tuple[float, int]:
-    """(tokens per second, length) of chains of the length that is best."""
-    rates = ((tokens_per_round(accepted, n) / (WEIGHTS / disk + n * COPY / memory), n) for n in range(LONGEST + 1))
-    return max(rates)
 
 
 def main() -> None:
@@ -23,7 +17,8 @@ def main() -> None:
     for disk in DISKS:
         for memory in MEMORIES:
             plain = disk / WEIGHTS
-            cells = [f"{rate:.2f} ({rate / plain:.1f}x, {n})" for rate, n in (best(disk, memory, a) for a in ACCEPTED)]
+            found = (best_round(accepted, COPY / memory, WEIGHTS / disk, LONGEST) for accepted in ACCEPTED)
+            cells = [f"{rate:.2f} ({rate / plain:.1f}x, {n})" for rate, n in found]
             print(f"| {disk / 1e9:.0f} | {memory / 1e9:.0f} | {plain:.2f} | " + " | ".join(cells) + " |")
 
 

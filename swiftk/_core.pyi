@@ -51,7 +51,6 @@ class Model:
     reads: list[tuple[list[int], int]]  # of each: layers that it taps, floats of a token that it is given elsewhere
     drafter_bytes: int
     copy_shares: dict[str, float]  # of the bytes of the model's own that a pass reads, what it reads of each
-    memory: dict[str, int]  # how it is used where it is bounded, in bytes (csrc/model/model.h, MemoryPlan)
     streamed_file: str  # which passes read weights from; "" if all are in memory
 
 class Taps:

@@ -60,7 +60,7 @@ _REPORT = 2.0  # seconds between two lines of the log about a load
 def load(model_dir: str | Path, *, progress: Callable[[int, int], Any] | None = None, **options: Any) -> LM:
     """Loads a Hugging Face folder. progress(done, total) receives bytes, those of copies included; if it returns
     False, the load is cancelled. Where a model is converted first (help(swiftk.LoadOptions), memory), the counts begin
-    anew, once for reading and once for writing; a progress with a method stage(words) is told so.
+    anew after that; a progress with a method stage(words) is told so.
 
     A GPU needs kernels for its architecture and the model's shape. `pack` is a file that `swiftk pack` made. Without it
     the kernels are built, which takes some ten seconds, and cached.
@@ -99,7 +99,7 @@ def _load(
     used = UsedTokens(files)
     progress = progress or LoggedProgress("loading", folder)
     trimmed = draft_tokens(options.draft_vocab, chosen, used, tokenizer, defaults.eos_token_ids)
-    loading = native_options(options, trimmed)
+    loading = native_options(options, drafters, trimmed)
     source = folder
     if chosen == "cpu" and not tensors:
         source = _in_reach(files, options, loading, progress)
@@ -146,8 +146,9 @@ def _words(lm: LM) -> str:
     return ", ".join(words)
 
 
-def native_options(options: LoadOptions, draft_tokens: Sequence[int]) -> dict[str, Any]:
-    """What _core.Model and _core.survey take of options. draft_tokens: of a trimmed head."""
+def native_options(options: LoadOptions, drafters: Sequence[Path], draft_tokens: Sequence[int]) -> dict[str, Any]:
+    """What _core.Model and _core.survey take of options. drafters: folders that find() accepted; draft_tokens: of a
+    trimmed head."""
     return {
         "dtype": options.dtype,
         "kv_dtype": options.kv_dtype,
@@ -156,7 +157,7 @@ def native_options(options: LoadOptions, draft_tokens: Sequence[int]) -> dict[st
         "draft_weights": options.draft_weights,
         "draft_tokens": draft_tokens,
         "draft_memory": options.draft_memory or 0,
-        "drafters": [str(find(one, role="drafter")) for one in options.drafter],
+        "drafters": [str(one) for one in drafters],
         "memory": options.memory or 0,
         "kv_memory": options.kv_memory or 0,
         "context": options.context or 0,

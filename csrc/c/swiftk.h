@@ -87,7 +87,7 @@ typedef struct swiftk_load_params {
   /* Most bytes of memory that this process may have, on a CPU; 0: what is free. Where weights do not fit, and the model
    * was converted (`swiftk convert`), layers that do not fit are read from its file for each pass. */
   size_t memory;
-  size_t kv_memory; /* that keys and values may have of it; 0: of one text of the model's context, an eighth at most */
+  size_t kv_memory; /* that keys and values have of it; 0: of 512 tokens, and an eighth of what is left at most */
 } swiftk_load_params;
 #define SWIFTK_LOAD_PARAMS_INIT \
   {sizeof(swiftk_load_params), NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, 0, 0, 0}

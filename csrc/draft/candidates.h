@@ -48,8 +48,7 @@ class CandidatePool {
   // decide.
   void ask(const TreeRule&, const SourceSet&, const Sampling&, int32_t root_pos, int most_depth, int tree_size);
   // CandidatePool for a step to read, best first: those that together are worth most beyond the price of their rows, if
-  // they are worth the step's.
-  // wide: more than one of them may be the plan's own.
+  // they are worth the step's. wide: more than one of them may be the plan's own.
   std::span<const int> reading(const TreeRule&, int room, int most_depth, bool wide);
   float reading_worth() const { return reading_worth_; }  // of what reading() last chose
   // Those that are no nodes, best first: a parent before its children.

@@ -57,9 +57,9 @@ struct TimedRule {
   int others = 0;
 
   // Sources propose what costs no step. A step then runs for what they leave: after a node whose children are theirs
-  // with probability c, it is worth sqrt(1 - c) of what it is without them. A step may read `chain` nodes
-  // beside that, each for at least `min_row_gain`: theirs, and others of the plan that are worth `min_own_gain`. Under
-  // rejection a tree is the plan's or the sources', not both.
+  // with probability c, it is worth sqrt(1 - c) of what it is without them. A step may read `chain` nodes beside that,
+  // each for at least `min_row_gain`: theirs, and others of the plan that are worth `min_own_gain` (above 1: none).
+  // Under rejection a tree is the plan's or the sources', not both.
   std::vector<SourceRule> sources{};
   int chain = 0;
   float min_row_gain = 0, min_own_gain = 2;

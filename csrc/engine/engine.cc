@@ -21,8 +21,7 @@ using Steady = std::chrono::steady_clock;
 
 // A device says no by itself. The host hands memory out before it exists.
 void check_free(const Model& model, int blocks, int context, int sequences) {
-  const size_t wanted = kv_bytes_in_all(model, shared_room(model, blocks, sequences));
-  const size_t free = model.memory.limit > 0 ? model.memory.kv : free_bytes(model);
+  const size_t wanted = kv_bytes_in_all(model, shared_room(model, blocks, sequences)), free = free_bytes(model);
   if (model.ops->device || wanted <= free) return;
   fail(Status::OutOfMemory, "[engine] K and V of a text of " + std::to_string(context) + " tokens need " +
                                 std::to_string(wanted) + " bytes, " + std::to_string(free) +
@@ -401,8 +400,7 @@ void Engine::run_round() {
     chunks.push_back({&text->sequence, rows, text->reports_prompt()});
     outputs += outputs_of(chunks.back());
   }
-  const MemoryPlan& memory = w_.model->memory;
-  const int most = memory.limit > 0 ? std::min(kMostRows, memory.rows) : kMostRows;
+  const int most = std::min(kMostRows, w_.model->memory.rows);
   round_.run(w_, decoding_, chunks, most + 1 - std::max(outputs, 1), modelled_ ? &*modelled_ : nullptr);
   for (Text* const t : decoding_) report(*t);
   for (size_t i = 0, row = w_.last.verify.rows; i < chunks.size(); row += outputs_of(chunks[i++])) {

@@ -1,7 +1,6 @@
 #include "files/direct_file.h"
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,12 +10,10 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
-#include <new>
 #include <thread>
 #include <vector>
 
 #include "base/stopwatch.h"
-#include "files/mapped_file.h"
 
 namespace swiftk {
 namespace {
@@ -36,57 +33,21 @@ constexpr int kDirect = O_DIRECT;
 constexpr int kDirect = 0;
 #endif
 
-// Small pages cost a read a third of its speed.
-class HugePages {
- public:
-  explicit HugePages(size_t bytes) : bytes_(bytes + kHuge) {
-    void* const memory = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) throw std::bad_alloc();
-    memory_ = static_cast<char*>(memory);
-#if defined(MADV_HUGEPAGE)
-    ::madvise(memory_, bytes_, MADV_HUGEPAGE);
-#endif
-  }
-  ~HugePages() { ::munmap(memory_, bytes_); }
-  HugePages(const HugePages&) = delete;
-  HugePages& operator=(const HugePages&) = delete;
-  char* data() const { return memory_ + (kHuge - reinterpret_cast<uintptr_t>(memory_) % kHuge); }
-
- private:
-  static constexpr size_t kHuge = size_t{2} << 20;
-  const size_t bytes_;
-  char* memory_;
-};
-
 }  // namespace
 
 // File systems in memory have no direct reads, and say so when a file is opened.
-DirectFile::DirectFile(const std::string& path) : path_(path) {
-  if (kDirect != 0) fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | kDirect);
-  direct_ = fd_ >= 0;
-  if (fd_ < 0) fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd_ < 0) bad_file(path, std::string("cannot be opened: ") + std::strerror(errno));
-  struct stat info{};
-  if (::fstat(fd_, &info) != 0 || !S_ISREG(info.st_mode)) {
-    ::close(fd_);
-    bad_file(path, "not a regular file");
-  }
-  size_ = static_cast<size_t>(info.st_size);
-  written_ = nanoseconds(info);
-}
-
-DirectFile::~DirectFile() { ::close(fd_); }
+DirectFile::DirectFile(const std::string& path) : path_(path), file_(path, kDirect) {}
 
 void DirectFile::read(size_t offset, size_t bytes, char* to) const {
-  const size_t end = std::min(offset + bytes, size_);
+  const size_t end = std::min(offset + bytes, file_.size());
   while (offset < end) {
-    const ssize_t got = ::pread(fd_, to, pages(end - offset), static_cast<off_t>(offset));
+    const ssize_t got = ::pread(file_.fd(), to, pages(end - offset), static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
       bad_file(path_, "cannot be read at byte " + std::to_string(offset) + ": " + std::strerror(errno));
     }
     if (got == 0) {
-      bad_file(path_, "ends at byte " + std::to_string(offset) + ", it had " + std::to_string(size_) +
+      bad_file(path_, "ends at byte " + std::to_string(offset) + ", it had " + std::to_string(file_.size()) +
                           " when the model was loaded");
     }
     // A short read goes on from a whole page.
@@ -100,10 +61,16 @@ void DirectFile::read(size_t offset, size_t bytes, char* to) const {
 }
 
 void DirectFile::check_unchanged() const {
-  struct stat info{};
-  if (::fstat(fd_, &info) != 0) bad_file(path_, std::string("cannot be read: ") + std::strerror(errno));
-  if (static_cast<size_t>(info.st_size) == size_ && nanoseconds(info) == written_) return;
+  struct stat now{};
+  if (::fstat(file_.fd(), &now) != 0) bad_file(path_, std::string("cannot be read: ") + std::strerror(errno));
+  if (now.st_size == file_.info().st_size && nanoseconds(now) == nanoseconds(file_.info())) return;
   bad_file(path_, "was written to while the model was in use: load it again");
+}
+
+Buffer page_buffer(const Ops& ops, size_t bytes) {
+  Buffer buffer(ops, bytes + DirectFile::kPage);
+  if (ops.dense) ops.dense(buffer.as<char>(), buffer.bytes());
+  return buffer;
 }
 
 double read_speed(const std::string& path, size_t bytes) {
@@ -119,9 +86,9 @@ double read_speed(const std::string& path, size_t bytes) {
     for (std::exception_ptr& error : errors) {
       threads.emplace_back([&] {
         try {
-          const HugePages memory(kPiece);
-          for (size_t at; (at = next.fetch_add(kPiece)) < end;)
-            file.read(at, std::min(kPiece, end - at), memory.data());
+          const Buffer memory = page_buffer(*cpu_ops(nullptr), kPiece);
+          char* const to = DirectFile::on_page(memory.as<char>());
+          for (size_t at; (at = next.fetch_add(kPiece)) < end;) file.read(at, std::min(kPiece, end - at), to);
         } catch (...) {
           error = std::current_exception();
         }

@@ -5,6 +5,9 @@
 #include <cstdint>
 #include <string>
 
+#include "base/buffer.h"
+#include "files/mapped_file.h"
+
 namespace swiftk {
 
 class DirectFile {
@@ -20,9 +23,6 @@ class DirectFile {
 
   // Throws Error(Checkpoint) naming the path and the system's reason.
   explicit DirectFile(const std::string& path);
-  ~DirectFile();
-  DirectFile(const DirectFile&) = delete;
-  DirectFile& operator=(const DirectFile&) = delete;
 
   // Reads bytes [offset, offset + bytes), or up to the file's end, to `to`. Any number of threads may read. Throws
   // Error(Checkpoint) naming the path, the place and the system's reason, or that the file ends before what was there
@@ -31,17 +31,17 @@ class DirectFile {
   // Throws Error(Checkpoint) if the file was written to, or has another size, since it was opened.
   void check_unchanged() const;
 
-  size_t size() const { return size_; }
+  size_t size() const { return file_.size(); }
   const std::string& path() const { return path_; }
-  bool direct() const { return direct_; }  // whether the page cache is passed by
 
  private:
   const std::string path_;
-  int fd_ = -1;
-  bool direct_ = false;
-  size_t size_ = 0;
-  int64_t written_ = 0;  // when it was last, in nanoseconds
+  const OpenFile file_;
 };
+
+// Memory for so many bytes of a DirectFile, from DirectFile::on_page() on. Its pages are large where the system has
+// such: small ones cost a read a third of its speed.
+Buffer page_buffer(const Ops&, size_t bytes);
 
 // Bytes per second at which a file's first `bytes` are read in large pieces past the page cache, several at a time:
 // what a disk can do. Throws as DirectFile does.

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,19 +16,23 @@ void bad_file(const std::string& file, const std::string& what) {
   fail(Status::Checkpoint, printable("[checkpoint] " + file + ": " + what));
 }
 
+OpenFile::OpenFile(const std::string& path, int flags) {
+  constexpr int kRead = O_RDONLY | O_CLOEXEC;
+  if (flags != 0) fd_ = ::open(path.c_str(), kRead | flags);
+  if (fd_ < 0) fd_ = ::open(path.c_str(), kRead);
+  if (fd_ < 0) bad_file(path, std::string("cannot be opened: ") + std::strerror(errno));
+  if (::fstat(fd_, &info_) == 0 && S_ISREG(info_.st_mode)) return;
+  ::close(fd_);
+  bad_file(path, "not a regular file");
+}
+
+OpenFile::~OpenFile() { ::close(fd_); }
+
 MappedFile::MappedFile(const std::string& path) : path_(path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) bad_file(path, std::string("cannot be opened: ") + std::strerror(errno));
-  struct stat info{};
-  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    ::close(fd);
-    bad_file(path, "not a regular file");
-  }
-  size_ = static_cast<size_t>(info.st_size);
-  void* mapped = size_ ? ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0) : nullptr;
-  const int error = errno;
-  ::close(fd);
-  if (mapped == MAP_FAILED) bad_file(path, std::string("cannot be mapped: ") + std::strerror(error));
+  const OpenFile file(path);
+  size_ = file.size();
+  void* const mapped = size_ ? ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.fd(), 0) : nullptr;
+  if (mapped == MAP_FAILED) bad_file(path, std::string("cannot be mapped: ") + std::strerror(errno));
   data_ = static_cast<const char*>(mapped);
 }
 

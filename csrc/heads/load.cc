@@ -82,7 +82,7 @@ std::shared_ptr<Model> load_with_draft_models(const ModelFiles& files, const Loa
   load_draft_models(options, *model);
   model->memory = plan_memory(*model, options, there);
   const MemoryPlan& plan = model->memory;
-  if (plan.streamed > 0 && !options.survey) keep_layers(*model, plan.layers, plan.ring, options.progress);
+  if (plan.streamed > 0 && !options.survey) keep_layers(*model, plan.layers, plan.ahead, options.progress);
   return model;
 }
 

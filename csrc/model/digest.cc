@@ -68,14 +68,11 @@ class Digest {
   uint64_t sum() const { return sum_; }
 
  private:
-  // Where a segment lies in the file, if it is not in memory.
+  // The place in the file of a segment that is not in memory.
   std::optional<size_t> place_of(const Weight& w, const Segment& s) const {
-    if (!streamed_) return {};
-    const auto found = streamed_->of_data.find(w.data());
-    if (found == streamed_->of_data.end()) return {};
-    const char* const first = static_cast<const char*>(w.data());
-    const size_t into = reinterpret_cast<uintptr_t>(first) % DirectFile::kPage;
-    return streamed_->stretches[found->second].offset + into + (static_cast<const char*>(s.data) - first);
+    const int stretch = streamed_ ? streamed_->find(w) : -1;
+    if (stretch < 0) return {};
+    return streamed_->stretches[stretch].offset + (static_cast<const char*>(s.data) - Streamed::page_of(w));
   }
 
   // As add() of memory with the same bytes.

@@ -81,6 +81,7 @@ class Loader {
  private:
   void choose() {
     check_vectors();
+    model_.converted = converted_ != nullptr;
     if (converted_) follow(*converted_);
     choose_kind();
     const DType first = element_of(jobs_.matrices.front().parts.front().encoding);
@@ -306,12 +307,9 @@ class Loader {
   }
 
   void measure_own() {
-    model_.converted = converted_;
     for (const MatrixJob& job : jobs_.matrices) {
-      size_t bytes = 0;
-      for (const PackArgs& segment : describe(job, {})) bytes += packed_bytes(segment);
       size_t& its = job.head() ? model_.own.head_bytes : model_.own.largest;
-      its = std::max(its, bytes);
+      its = std::max(its, bytes_of(job, {}));
     }
   }
 
@@ -443,15 +441,18 @@ class Loader {
     return in_blocks(format) && job.head() && fine_head() ? Format::Int8 : format;
   }
 
+  size_t bytes_of(const MatrixJob& job, Form form) const {
+    size_t sum = 0;
+    for (const PackArgs& segment : describe(job, form)) sum += packed_bytes(segment);
+    return sum;
+  }
   size_t bytes_of(Form form) const {
     size_t sum = 0;
-    for (const MatrixJob& job : jobs_.matrices) {
-      for (const PackArgs& segment : describe(job, form)) sum += packed_bytes(segment);
-    }
+    for (const MatrixJob& job : jobs_.matrices) sum += bytes_of(job, form);
     return sum;
   }
 
-  // What the host has for this load.
+  // Memory that this load may take on the host.
   size_t memory_left() const {
     const size_t free = available_memory(), has = resident_memory();
     return options_.memory == 0 ? free : std::min(free, options_.memory - std::min(options_.memory, has));

@@ -2,6 +2,7 @@
 // sessions.
 #pragma once
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -71,20 +72,23 @@ struct Streamed {
   std::vector<Stretch> stretches{};      // one for each matrix, in the order of the model's steps
   std::map<const void*, int> of_data{};  // which stretch a matrix lies in, by where its weights point to
   size_t ring = 0;                       // bytes of memory for what is read ahead
+
+  int find(const Weight&) const;              // the stretch that the matrix lies in; -1: it is in memory
+  static const char* page_of(const Weight&);  // where the first page of its stretch is mapped
 };
 
 // How the memory is used that a process may have for a model, in bytes (text/memory_plan.h).
 struct MemoryPlan {
-  size_t limit = 0;     // of all; 0: as much as there is, and all weights are in memory
-  size_t process = 0;   // what the process had before
-  size_t drafts = 0;    // copies, trimmed heads, draft models
-  size_t head = 0;      // the model's own
-  size_t kv = 0;        // K and V, at most
-  size_t work = 0;      // rows under way and their logits, rows of the embedding
-  int rows = 0;         // of a pass, at most
-  size_t ring = 0;      // weights that are read ahead
-  size_t layers = 0;    // weights of the model's own layers,
-  size_t streamed = 0;  // and those which are read from the file for each pass
+  size_t limit = 0;                            // of all; 0: as much as there is, and all weights are in memory
+  size_t process = 0;                          // what the process had before
+  size_t drafts = 0;                           // copies, trimmed heads, draft models
+  size_t head = 0;                             // the model's own
+  size_t kv = 0;                               // K and V, at most
+  size_t work = 0;                             // rows under way and their logits, rows of the embedding
+  size_t ahead = 0;                            // weights that are read ahead
+  size_t layers = 0;                           // weights of the model's own layers,
+  size_t streamed = 0;                         // and those which are read from the file for each pass
+  int rows = std::numeric_limits<int>::max();  // of a pass, at most: no bytes, but what they allow
 };
 
 struct DraftModel;
@@ -105,8 +109,8 @@ struct LoadOptions {
   // Most bytes that the process may have; 0: what is free. Where its weights do not fit, a converted model's layers are
   // read from its file for each pass.
   size_t memory = 0;
-  // What is left free for K and V then: so many bytes; 0: of one text of so many tokens (0: the model's most), and an
-  // eighth of one for each other text that runs with it, but no more than an eighth of all.
+  // Bytes that a bounded model keeps for K and V. 0: it keeps them for a text of `context` tokens (0: of 512), and of
+  // what is left an eighth at most, as far as a text of that length (0: of the model's) and `sequences` want it.
   size_t kv_memory = 0;
   int context = 0, sequences = 1;
   std::vector<std::string> drafters{};  // folders of draft models

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include "base/error.h"
 #include "files/direct_file.h"
@@ -26,10 +27,6 @@ std::vector<Weight*> matrices_of(Weights& weights) {
     for (Weight LayerWeights::* const which : kMatrices) all.push_back(&(layer.*which));
   }
   return all;
-}
-
-void move(Weight& w, const char* from, const char* to) {
-  for (Segment& s : std::span(w.segment, w.segments)) s.data = to + (static_cast<const char*>(s.data) - from);
 }
 
 // The model's file: mapped, and to be read past the page cache.
@@ -64,11 +61,9 @@ class File {
 class Pages {
  public:
   Pages(Model& model, size_t bytes) {
-    Buffer& buffer = model.storage.emplace_back(*model.ops, bytes + DirectFile::kPage);
-    if (model.ops->dense) model.ops->dense(buffer.as<char>(), buffer.bytes());
-    next_ = DirectFile::on_page(buffer.as<char>());
+    next_ = DirectFile::on_page(model.storage.emplace_back(page_buffer(*model.ops, bytes)).as<char>());
   }
-  // Where a stretch of the file lies now.
+  // Reads a stretch of the file, and returns where it lies.
   char* read(const File& file, const Stretch& its) {
     char* const to = std::exchange(next_, next_ + its.bytes);
     file.direct()->read(its.offset, its.bytes, to);
@@ -91,11 +86,24 @@ size_t keep_copy(Model& model, Weights& copy, const File& file) {
   for (const Weight* const w : all) begin = std::min(begin, begin_of(*w)), end = std::max(end, end_of(*w));
   const Stretch its = file.between(begin, end);
   const char* const memory = Pages(model, its.bytes).read(file, its);
-  for (Weight* const w : all) move(*w, file.at(its), memory);
+  for (Weight* const w : all) move_matrix(*w, file.at(its), memory);
   return its.bytes;
 }
 
 }  // namespace
+
+int Streamed::find(const Weight& w) const {
+  const auto found = of_data.find(w.data());
+  return found == of_data.end() ? -1 : found->second;
+}
+
+const char* Streamed::page_of(const Weight& w) {
+  return begin_of(w) - reinterpret_cast<uintptr_t>(w.data()) % DirectFile::kPage;  // files are mapped on pages
+}
+
+void move_matrix(Weight& w, const char* from, const char* to) {
+  for (Segment& s : std::span(w.segment, w.segments)) s.data = to + (static_cast<const char*>(s.data) - from);
+}
 
 size_t keep_drafts(Model& model) {
   const File file(model);
@@ -104,7 +112,7 @@ size_t keep_drafts(Model& model) {
   Weight& head = model.own.head;
   const Weight before = head;
   const Stretch its = file.between(begin_of(head), end_of(head));
-  move(head, file.at(its), Pages(model, its.bytes).read(file, its));
+  move_matrix(head, file.at(its), Pages(model, its.bytes).read(file, its));
   for (Weights& copy : model.copies) {
     if (copy.head.data() == before.data()) copy.head = head;
   }
@@ -133,7 +141,7 @@ void keep_layers(Model& model, size_t most, size_t ring, const Progress& progres
   Pages memory(model, kept);
   size_t read = 0;
   for (const size_t i : keeps) {
-    move(*all[i], file.at(stretches[i]), memory.read(file, stretches[i]));
+    move_matrix(*all[i], file.at(stretches[i]), memory.read(file, stretches[i]));
     read += stretches[i].bytes;
     if (progress && !progress(read, kept)) fail(Status::Cancelled, "[load] cancelled");
   }

@@ -1,16 +1,19 @@
-// Which of a converted model's weights are in memory. Matrices of the others stay in its file, and are read for each
-// pass.
+// Reads weights of a converted model into memory, as far as that goes. The matrices of its other layers stay in its
+// file, from where each pass reads them.
 #pragma once
 #include "model/model.h"
 
 namespace swiftk {
 
-// What every draft or pass reads, the head and the copies, is read into memory. Returns the bytes. The model is
+// Reads the head and the copies, which every pass or draft reads, into memory. Returns their bytes. The model is
 // converted. Throws Error(Checkpoint), and Error(Unsupported) where a copy is a part of weights that do not all fit.
 size_t keep_drafts(Model&);
-// Matrices of layers are read into memory as far as `most` bytes go, in turn with those that are not, so that
-// arithmetic and reading go on side by side. The others become model.streamed, with `ring` bytes for what is read
+// Reads matrices of layers into memory as far as `most` bytes go, in turn with those that it leaves, so that arithmetic
+// and reading go on side by side. The others become model.streamed, with `ring` bytes for what is read
 // ahead.
 void keep_layers(Model&, size_t most, size_t ring, const Progress&);
+
+// A matrix that lay in memory from `from` on lies in memory from `to` on.
+void move_matrix(Weight&, const char* from, const char* to);
 
 }  // namespace swiftk

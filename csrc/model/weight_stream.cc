@@ -9,12 +9,12 @@
 #include "files/direct_file.h"
 
 namespace swiftk {
+
 WeightStream::WeightStream(const Streamed& what)
     : what_(what),
       process_(getpid()),
-      memory_(*what.ops, what.ring + DirectFile::kPage),
+      memory_(page_buffer(*what.ops, what.ring)),
       ring_(DirectFile::on_page(memory_.as<char>())) {
-  if (what.ops->dense) what.ops->dense(memory_.as<char>(), memory_.bytes());
   try {
     for (int i = 0; i < DirectFile::kReaders; ++i) threads_.emplace_back([this] { work(); });
   } catch (...) {
@@ -99,7 +99,7 @@ void WeightStream::restart(std::unique_lock<std::mutex>& lock, int stretch) {
   next_ = stretch;
 }
 
-// What is dropped has been given to threads, and its memory is free once they have read it.
+// Threads were given all that is dropped; its memory is free once they have read it.
 void WeightStream::drop_until(std::unique_lock<std::mutex>& lock, int stretch) {
   const auto wanted = [&](const Entry& e) { return e.stretch == stretch && !e.error; };
   if (std::none_of(entries_.begin(), entries_.end(), wanted)) {

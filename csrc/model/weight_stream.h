@@ -33,7 +33,7 @@ class WeightStream {
   size_t bytes() const { return bytes_; }
 
  private:
-  // What is in the ring, oldest first: read, or being read.
+  // A stretch in the ring: threads have read it, or read it now. The oldest is the first.
   struct Entry {
     int stretch;
     size_t at, bytes;   // in the ring

@@ -13,7 +13,8 @@ namespace {
 constexpr int kKnots[] = {2, 3, 4, 6, 8, 10, 12, 14, 16, 20, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512};
 constexpr int kCount = std::size(kKnots);
 
-// Of two that are as near the larger: where rows become dear, those before stay cheap.
+// The knot that is nearest. Of two that are equally near it is the larger one, so that rows which become dear there
+// leave those before them cheap.
 int nearest(int rows) {
   const int above = static_cast<int>(std::lower_bound(kKnots, kKnots + kCount - 1, rows) - kKnots);
   return above > 0 && rows - kKnots[above - 1] < kKnots[above] - rows ? above - 1 : above;
@@ -23,6 +24,16 @@ double median(std::deque<double> values) {
   const size_t middle = values.size() / 2;
   std::nth_element(values.begin(), values.begin() + middle, values.end());
   return values[middle];
+}
+
+// The price of so many rows, on a line between the known ones around them. It is between the first and the last.
+double price_on(const std::vector<std::pair<int, double>>& known, int rows) {
+  const auto fewer = [](const auto& price, int n) { return price.first < n; };
+  const auto above = std::lower_bound(known.begin(), known.end() - 1, rows, fewer);
+  const auto [b, pb] = *above;
+  if (b == rows) return pb;
+  const auto [a, pa] = *(above - 1);
+  return pa + (pb - pa) * (rows - a) / (b - a);
 }
 
 }  // namespace
@@ -83,20 +94,13 @@ void RowPrices::restore(std::span<const std::pair<int, double>> known) {
 // Beyond what was measured a row costs what it is taken to cost before, and in what was measured beyond few rows that
 // counts as one row. Up to the next knot rows go on as they were, so that drafts find out how far rows stay cheap.
 void RowPrices::go_on(std::vector<std::pair<int, double>>& known) const {
-  const auto price = [&](int rows) {
-    const auto above = std::find_if(known.begin(), known.end(), [&](const auto& k) { return k.first >= rows; });
-    const auto [b, pb] = *above;
-    if (b == rows) return pb;
-    const auto [a, pa] = *(above - 1);
-    return pa + (pb - pa) * (rows - a) / (b - a);
-  };
   const auto add = [&](int rows, double each) {
     const auto [most, last] = known.back();
     if (rows > most) known.emplace_back(rows, last + each * (rows - most));
   };
   const auto [most, last] = known.back();
   const int near = std::min(most, few_), far = most - near;
-  const double row = std::max(kRow, price(near) / std::max(1, near - 1)), beyond = last - price(near);
+  const double few = price_on(known, near), beyond = last - few, row = std::max(kRow, few / std::max(1, near - 1));
   add(few_, row);
   add(*std::upper_bound(kKnots, kKnots + kCount - 1, known.back().first), far > 0 ? beyond / far : row);
   add(kMost, (beyond + std::max(row, kBeyond)) / (far + 1));
@@ -113,11 +117,8 @@ void RowPrices::fill() {
     known.emplace_back(kKnots[k], std::max(price, known.back().second));
   }
   go_on(known);
-  for (int n = 1, at = 0; n <= kMost; ++n) {
-    while (n > known[at + 1].first) ++at;
-    const auto [a, pa] = known[at];
-    const auto [b, pb] = known[at + 1];
-    table_[n - 1] = static_cast<float>(std::max(pa + (pb - pa) * (n - a) / (b - a), 1e-4 * (n - 1)));
+  for (int n = 1; n <= kMost; ++n) {
+    table_[n - 1] = static_cast<float>(std::max(price_on(known, n), 1e-4 * (n - 1)));
   }
 }
 

@@ -293,7 +293,7 @@ TreeRule Planner::rule(const Allotment& a, const TextOdds& text, const RoundText
     rule.chain = plans_[a.plan].plan->serial ? 0 : tuned::kBeside;
     rule.min_own_gain = static_cast<float>(tuned::kOwn) * rule.min_step_gain;
     if (plans_[a.plan].plan->skip.guided()) {
-      rule.min_own_gain = 2;  // a guide's proposals are a path
+      rule.min_own_gain = 2;  // never: a guide's proposals are a path
       rule.least_proposal = static_cast<float>(tuned::kLeastProposal);
       const int guide = guide_of(plans_[a.plan]);
       rule.proposals = guide < 0 ? tuned::kBeside : proposals(guide);

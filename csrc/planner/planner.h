@@ -81,8 +81,8 @@ class Planner {
 
   // Sets what a plain step reads, which prices of plans are relative to.
   void reads(const Reads& r) { reads_ = r; }
-  // A plan that may draft, and what one of its steps reads. for_all: of texts whose hosts name none. Returns its
-  // number; one that skips the same keeps the one it has.
+  // A plan that may draft, and what one of its steps reads. for_all: of texts whose hosts name none. Returns its number;
+  // one that skips the same keeps the one it has.
   int offer(std::shared_ptr<const DraftPlan>, const Reads&, const Prior&, bool for_all, std::span<const InUse> = {});
   int find(const DraftSpec&);  // for use; -1: it was not offered
   int plans() const { return static_cast<int>(plans_.size()); }
@@ -142,7 +142,7 @@ class Planner {
   struct Choice {
     std::shared_ptr<const DraftPlan> plan;
     std::shared_ptr<AcceptanceRates> accepted;  // one for all that draft the same: a guide changes no token
-    Reads reads;                                // by a pass; of a plan that opens, by the first one
+    Reads reads;               // by a pass; of a plan that opens, by the first one
     bool for_all;
     double restored = 1;               // what a pass costs over what it reads until it is measured here, as of `pass`
     double levels = 1;                 // draft steps in a pass: more than one where a guide is right

@@ -41,18 +41,19 @@ inline constexpr int kLook = 8;              // rounds between two looks, once t
 inline constexpr double kLookShare = 0.005;  // or more, where they would take more than this of the time;
 inline constexpr double kMoved = 1.3;        // or where a text's pace has changed by this
 inline constexpr double kUnsure = 0.6;       // a plan is believed to be better by this over the root of its outcomes
-inline constexpr double kPace = 0.94;        // weight that the rounds before keep in a text's pace,
+inline constexpr double kPace = 0.94;        // weight that the rounds before keep in a text's pace
 inline constexpr double kAlways = 0.5;     // drafting always, a plan takes its first step where sources leave it this
-// Rows that a step reads beside its own at most: four rows of int4 cost what one does. They are nodes of sources, and
-// proposals of a draft model that guides a plan.
+// Rows that a step reads beside its own at most: four rows of int4 cost what one does. They are nodes of sources,
+// others of the plan, and proposals of a draft model that guides it.
 inline constexpr int kBeside = 3;
-// More of the plan's own nodes are read where each is worth this part of a step: they take room in a tree, too. Modelled
-// clock (a step .015, a row .0015, a ninth .0045), tokens per plain step by none, .5 and 0: SmolLM2 with int4, greedy and
-// T = .7, 5.3, 5.8, 6.0 and 4.2, 4.5, 4.3; the demo model at T = 1, int3 6.9, 7.1, 7.4, int4 10.5, 10.3, 9.9.
-inline constexpr double kOwn = .5;
-// Such proposals are right, all of them, with this probability at least, as is learned: a wrong one is a row of a step,
-// and leaves the tree. On the modelled clock with the bundled head, 36 cold texts, tokens per plain step greedy and at
-// T = 1: by .1 2.87 and 2.15, by .05 2.88 and 2.17, by .02 2.88 and 2.18; by .05 with five proposals 2.88 and 2.14.
+// Others of the plan are worth this part of a step at least, since they take room in a tree. Modelled clock (a step
+// .015, a row .0015, a ninth .0045), tokens per plain step by none, .5 and 0: SmolLM2 with int4, greedy and T = .7,
+// 5.3, 5.8, 6.0 and 4.2, 4.5, 4.3; the demo model at T = 1, int3 6.9, 7.1, 7.4, int4 10.5, 10.3, 9.9.
+inline constexpr double kOwn = 0.5;
+// A draft model's proposals are right, all of them, with this probability at least, as is learned: a wrong one is a row
+// of a step, and leaves the tree. On the modelled clock with the bundled head, 36 cold texts, tokens per plain step
+// greedy and at T = 1: by .1 2.87 and 2.15, by .05 2.88 and 2.17, by .02 2.88 and 2.18; by .05 with five proposals 2.88
+// and 2.14.
 inline constexpr double kLeastProposal = .05;
 
 }  // namespace swiftk::tuned

@@ -212,7 +212,7 @@ std::vector<std::pair<std::vector<int>, int>> reads(const Model& model) {
 
 py::dict memory_dict(const MemoryPlan& plan) {
   return py::dict("limit"_a = plan.limit, "process"_a = plan.process, "drafts"_a = plan.drafts, "head"_a = plan.head,
-                  "kv"_a = plan.kv, "work"_a = plan.work, "ahead"_a = plan.ring, "layers"_a = plan.layers,
+                  "kv"_a = plan.kv, "work"_a = plan.work, "ahead"_a = plan.ahead, "layers"_a = plan.layers,
                   "streamed"_a = plan.streamed);
 }
 

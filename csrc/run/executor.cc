@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <span>
 
 #include "base/error.h"
 #include "base/stopwatch.h"
 #include "files/direct_file.h"
+#include "model/residency.h"
 #include "run/logits.h"
 #include "run/row_batch.h"
 
@@ -149,23 +149,16 @@ int Executor::draft(const Plan& plan, SpineArgs spine, float* x, const KvPool& p
 }
 
 const Weight& Executor::at_hand(const Weight& w) {
-  const std::optional<Streamed>& from = model_->streamed;
-  if (!from) return w;
-  const auto found = from->of_data.find(w.data());
-  if (found == from->of_data.end()) return w;
-  if (!stream_) stream_ = std::make_unique<WeightStream>(*from);
-  const char* const memory = stream_->take(found->second);
-  const char* const mapped = static_cast<const char*>(w.data());
+  const int stretch = model_->streamed ? model_->streamed->find(w) : -1;
+  if (stretch < 0) return w;
+  if (!stream_) stream_ = std::make_unique<WeightStream>(*model_->streamed);
   streamed_ = w;
-  const size_t into = reinterpret_cast<uintptr_t>(mapped) % DirectFile::kPage;  // files are mapped on pages
-  for (Segment& s : std::span(streamed_.segment, w.segments)) {
-    s.data = memory + into + (static_cast<const char*>(s.data) - mapped);
-  }
+  move_matrix(streamed_, Streamed::page_of(w), stream_->take(stretch));
   return streamed_;
 }
 
 const Weight* Executor::resident(const Weight* w) const {
-  return w && model_->streamed && model_->streamed->of_data.contains(w->data()) ? nullptr : w;
+  return w && model_->streamed && model_->streamed->find(*w) >= 0 ? nullptr : w;
 }
 
 void Executor::steps(const Plan& plan, const Rows& rows, int begin, int end, float* x, const KvPool& pool,

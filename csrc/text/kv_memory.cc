@@ -63,11 +63,8 @@ size_t text_bytes(const Model& model, int tokens) {
 }
 
 size_t free_bytes(const Model& model) {
+  if (model.memory.limit > 0) return model.memory.kv;
   return model.ops->device ? cuda::free_memory(*model.ops->device) : available_memory();
-}
-
-size_t room_for_kv(const Model& model) {
-  return model.memory.limit > 0 ? model.memory.kv : free_bytes(model) / 2;
 }
 
 int blocks_within(const Model& model, size_t bytes, int sequences) {
@@ -75,7 +72,8 @@ int blocks_within(const Model& model, size_t bytes, int sequences) {
 }
 
 int fitting_blocks(const Model& model, int sequences) {
-  return most_blocks(model, room_for_kv(model), sequences, kv_bytes_in_all);
+  const size_t free = free_bytes(model), most = model.memory.limit > 0 ? free : free / 2;
+  return most_blocks(model, most, sequences, kv_bytes_in_all);
 }
 
 int fitting_context(const Model& model, int sequences) {

@@ -31,13 +31,12 @@ size_t kv_bytes(const Model&, const KvRoom&);
 size_t kv_bytes_in_all(const Model&, const KvRoom&);
 // Bytes of K and V of one text of this length.
 size_t text_bytes(const Model&, int tokens);
-// Bytes that are free where the model's K and V lie.
+// Bytes that are free where the model's K and V lie; of a bounded model, those that its plan has for them.
 size_t free_bytes(const Model&);
 // The most blocks of an engine whose K and V take no more than so many bytes.
 int blocks_within(const Model&, size_t bytes, int sequences);
-// Without a wish K and V may take no more than half of what is free, or what the model's memory plan leaves them.
-size_t room_for_kv(const Model&);
-// Blocks that take so much.
+// Blocks that take half of what is free: without a wish, K and V may take no more. Of a bounded model they take all of
+// it.
 int fitting_blocks(const Model&, int sequences);
 // The longest context that these hold.
 int fitting_context(const Model&, int sequences);

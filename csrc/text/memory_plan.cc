@@ -14,13 +14,12 @@ namespace swiftk {
 namespace {
 
 constexpr size_t kAhead = size_t{16} << 20;  // bytes read ahead, beside the matrix in use and the next one
-// What a process needs beside: texts and their statistics; and of each token of the vocabulary, in tables of tokens and
-// of their chances (measured: SmolLM2's 49,152 tokens, four texts).
+// A process needs so much beside, for texts and their statistics; and so much for each token of the vocabulary, in
+// tables of tokens and of their chances (SmolLM2's 49,152 tokens, four texts).
 constexpr size_t kUnplanned = size_t{16} << 20, kPerToken = 512;
 constexpr int kLeastRows = 2 * TokenTree::kMaxNodes;  // of a pass
 constexpr int kLeastContext = 512;                    // tokens of a text, where a host names none
 constexpr int kKnownTokens = 2000;                    // whose rows of the embedding are read often
-constexpr size_t kFilePage = 4096;
 // K and V, and rows under way, have this part of what is left at most, where a host does not name them.
 constexpr size_t kShare = 8;
 
@@ -48,7 +47,7 @@ std::string megabytes(size_t bytes) { return std::to_string(bytes / 1'000'000) +
                                 std::to_string(need) + " bytes: this process has " + megabytes(plan.process) +
                                 ", drafts need " + megabytes(plan.drafts) + ", the head " + megabytes(plan.head) +
                                 ", K and V " + megabytes(plan.kv) + ", rows under way " + megabytes(plan.work) +
-                                (streams ? ", weights that are read ahead " + megabytes(plan.ring)
+                                (streams ? ", weights that are read ahead " + megabytes(plan.ahead)
                                          : ", layers " + megabytes(plan.layers) +
                                                "; a converted model (`swiftk "
                                                "convert`) is read from disk where it does not fit"));
@@ -77,10 +76,10 @@ MemoryPlan plan_memory(const Model& m, const LoadOptions& o, size_t there) {
   plan.kv = least_kv;
   plan.rows = kLeastRows;
   plan.work = kLeastRows * row + embedding_bytes(m) + kUnplanned + kPerToken * m.config.V;
-  plan.ring = m.own.largest + std::min(kAhead, plan.layers / 8);
+  plan.ahead = m.own.largest + std::min(kAhead, plan.layers / 8);
   const size_t beside = plan.process + plan.drafts + plan.head + plan.kv + plan.work;
   const bool streams = m.converted || o.survey;
-  const size_t need = beside + (streams ? std::min(plan.ring, plan.layers) : plan.layers);
+  const size_t need = beside + (streams ? std::min(plan.ahead, plan.layers) : plan.layers);
   if (need > plan.limit && o.survey && o.memory == 0) {
     plan.streamed = std::exchange(plan.layers, 0);
     return plan;
@@ -94,11 +93,11 @@ MemoryPlan plan_memory(const Model& m, const LoadOptions& o, size_t there) {
   plan.rows += more;
   take(plan.work, more * row);
   if (left >= plan.layers) {
-    plan.ring = 0;
+    plan.ahead = 0;
     return plan;
   }
-  plan.ring = std::min(left, plan.ring + m.own.largest);
-  plan.streamed = plan.layers - (left - plan.ring);
+  plan.ahead = std::min(left, plan.ahead + m.own.largest);
+  plan.streamed = plan.layers - (left - plan.ahead);
   plan.layers -= plan.streamed;
   return plan;
 }

@@ -12,6 +12,7 @@ from .. import __version__, _core
 from ..api import native_options
 from ..files.converted import streamed_file
 from ..files.model_files import open_model_files
+from ..files.model_folder import find
 from ..gpu.device import architecture, choose
 from ..options.generation_config import read_defaults
 from ..options.load_options import LoadOptions
@@ -108,4 +109,5 @@ def _survey(folder: Path, o: LoadOptions, device: str, tokenizer: Tokenizer) -> 
     files = open_model_files(folder)
     ends = read_defaults(files).eos_token_ids
     trimmed = draft_tokens(o.draft_vocab, device, UsedTokens(files), tokenizer, ends)
-    return _core.survey(str(folder), **native_options(o, trimmed))
+    drafters = [find(one, role="drafter") for one in o.drafter]
+    return _core.survey(str(folder), **native_options(o, drafters, trimmed))
