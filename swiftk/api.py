@@ -96,6 +96,8 @@ def _load(
     built = [drafter_kernels(one, folder, options.dtype, chosen, draft_weights=copies) for one in made]
     beside = options.drafter_pack or list(chain.from_iterable(built))
     tokenizer = Tokenizer(options.tokenizer or files, options.chat_template)
+    if options.memory:
+        tokenizer.keep()
     used = UsedTokens(files)
     progress = progress or LoggedProgress("loading", folder)
     trimmed = draft_tokens(options.draft_vocab, chosen, used, tokenizer, defaults.eos_token_ids)

@@ -1,5 +1,6 @@
 #include "base/machine.h"
 
+#include <malloc.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -106,6 +107,12 @@ double address_space() {
 int default_threads() {
   const double cpus = std::min<double>(affinity_count(), std::ceil(least_limit("cpu", cpu_quota)));
   return std::max(1, static_cast<int>(cpus));
+}
+
+void trim_heap() {
+#ifdef __GLIBC__
+  ::malloc_trim(0);
+#endif
 }
 
 size_t resident_memory() {

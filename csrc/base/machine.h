@@ -11,6 +11,9 @@ int default_threads();
 // not say.
 size_t available_memory();
 
+// Returns to the system what is free in this process's heap.
+void trim_heap();
+
 // Bytes of memory that this process has: what is resident. None where SWIFTK_DEBUG says what is free.
 size_t resident_memory();
 

@@ -395,13 +395,14 @@ void Engine::run_round() {
   admit();
   prepare();
   std::vector<Chunk> chunks;
-  int outputs = 0;  // rows of logits of prompts
+  int prompted = 0, outputs = 0;  // rows of prompts, and those with logits
   for (const auto& [text, rows] : prompts_) {
     chunks.push_back({&text->sequence, rows, text->reports_prompt()});
+    prompted += rows;
     outputs += outputs_of(chunks.back());
   }
-  const int most = std::min(kMostRows, w_.model->memory.rows);
-  round_.run(w_, decoding_, chunks, most + 1 - std::max(outputs, 1), modelled_ ? &*modelled_ : nullptr);
+  const int most = std::min(kMostRows + 1 - std::max(outputs, 1), w_.model->memory.rows - prompted);
+  round_.run(w_, decoding_, chunks, most, modelled_ ? &*modelled_ : nullptr);
   for (Text* const t : decoding_) report(*t);
   for (size_t i = 0, row = w_.last.verify.rows; i < chunks.size(); row += outputs_of(chunks[i++])) {
     finish_prompt_rows(prompts_[i], static_cast<int>(row));

@@ -15,14 +15,15 @@ constexpr int kRoundRows = 16;
 constexpr int kMostPairs = 1 << 20;
 
 int rows_alone(const Workspace& w, const Text& oldest) {
-  if (w.model->ops->device) return kMostRows;
-  if (w.model->streamed) return std::min(w.model->memory.rows, kMostRows);
-  return std::clamp(kMostPairs / std::max(1, oldest.sequence.cached), kBeside, kMostRows);
+  const int most = std::min(w.model->memory.rows, kMostRows);
+  if (w.model->ops->device || w.model->streamed) return most;
+  return std::min(most, std::max(kBeside, kMostPairs / std::max(1, oldest.sequence.cached)));
 }
 
 // Rows beside texts that decode. Where weights are read from disk for a pass, that takes its time whatever rows it has.
 int rows_beside(const Workspace& w, int decoding) {
-  return w.model->streamed ? std::max(kBeside, w.model->memory.rows - decoding * TokenTree::kMaxNodes) : kBeside;
+  const int most = w.model->memory.rows, half = most / 2;
+  return w.model->streamed ? std::max(half, most - decoding * TokenTree::kMaxNodes) : std::min(kBeside, half);
 }
 
 bool fewer_left(const Text* a, const Text* b) { return a->uncached() < b->uncached(); }

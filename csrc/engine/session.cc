@@ -30,7 +30,7 @@ Session::Session(const std::shared_ptr<const Model>& model, const SessionOptions
     : Session(model, o, checked_context(*model, o.context, "session")) {}
 
 Session::Session(const std::shared_ptr<const Model>& model, const SessionOptions& o, int context)
-    : w_(model, {.max_rows = std::min(kChunk, context),
+    : w_(model, {.max_rows = std::min({kChunk, context, model->memory.rows}),
                  .sequences = 1,
                  .room = kv_room(*model, blocks_for(context + TokenTree::kMaxNodes), 1, kChunk, 0),
                  .threads = o.threads,

@@ -119,6 +119,15 @@ size_t keep_drafts(Model& model) {
   return bytes + its.bytes;
 }
 
+void drop_embedding(const Model& model) {
+  const Config& c = model.config;
+  const std::string_view table(static_cast<const char*>(model.embedding),
+                               c.V * encoded_bytes(model.embedding_encoding, c.D));
+  for (const auto& file : model.mappings) {
+    if (table.data() >= file->data() && table.data() < file->data() + file->size()) file->drop(table);
+  }
+}
+
 void keep_layers(Model& model, size_t most, size_t ring, const Progress& progress) {
   const File file(model);
   Streamed streamed{.file = file.direct(), .ops = model.ops, .ring = ring};

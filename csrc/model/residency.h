@@ -13,6 +13,10 @@ size_t keep_drafts(Model&);
 // ahead.
 void keep_layers(Model&, size_t most, size_t ring, const Progress&);
 
+// Takes the rows of the embedding, which are read out of the file, out of the process's memory. They come back where
+// they are read; with each of them come the pages that the system maps around it, 64 KiB.
+void drop_embedding(const Model&);
+
 // A matrix that lay in memory from `from` on lies in memory from `to` on.
 void move_matrix(Weight&, const char* from, const char* to);
 

@@ -54,7 +54,7 @@ class Walk {
     const auto learn = [&](int node) {
       const int at = node * list.k;
       if (!std::isfinite(list.lse[node])) return;
-      s_.sources.lists().learn(V, d_.tree.token(node), list.id + at, list.logit + at, list.k, list.lse[node]);
+      s_.sources.lists().learn(d_.tree.token(node), list.id + at, list.logit + at, list.k, list.lse[node]);
     };
     for (int node = n - 1; node >= 0; --node) learn(node);
     for (const int node : v_.path) learn(node);

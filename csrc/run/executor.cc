@@ -14,6 +14,8 @@
 namespace swiftk {
 namespace {
 
+constexpr int kEmbedded = 64;  // rows of the embedding in memory, where that is bounded
+
 size_t floats(size_t n) { return n * sizeof(float); }
 
 // Hash of what the steps are, not of who owns them: plans share the passes that they have in common.
@@ -161,14 +163,22 @@ const Weight* Executor::resident(const Weight* w) const {
   return w && model_->streamed && model_->streamed->find(*w) >= 0 ? nullptr : w;
 }
 
+void Executor::embed(const Plan& plan, const Rows& rows, float* x) {
+  const Model& m = *model_;
+  const bool bounded = m.memory.limit > 0;
+  const int some = bounded ? kEmbedded : rows.n, D = m.config.D;
+  for (int at = 0; at < rows.n; at += some) {
+    m.ops->embed(*ctx_, {m.embedding, m.embedding_encoding, rows.token + at, std::min(some, rows.n - at), D,
+                         x + size_t(at) * D, plan.embedding_scale});
+    if (bounded) drop_embedding(m);
+  }
+}
+
 void Executor::steps(const Plan& plan, const Rows& rows, int begin, int end, float* x, const KvPool& pool,
                      std::atomic<bool>& cancel, const Weight* after) {
   const Config& c = model_->config;
   if (begin == 0 && model_->streamed) model_->streamed->file->check_unchanged();  // the embedding is mapped
-  if (begin == 0 && model_->embedding) {
-    model_->ops->embed(
-        *ctx_, {model_->embedding, model_->embedding_encoding, rows.token, rows.n, c.D, x, plan.embedding_scale});
-  }
+  if (begin == 0 && model_->embedding) embed(plan, rows, x);
   for (int i = begin; i < end; ++i) {
     if (cancel.exchange(false)) fail(Status::Cancelled, "[run] cancelled");
     const Step& step = plan[i];

@@ -57,6 +57,7 @@ class Executor {
   // The matrix in memory, until the next call.
   const Weight& at_hand(const Weight&);
   const Weight* resident(const Weight*) const;  // null where it is not in memory
+  void embed(const Plan&, const Rows&, float* x);
   // after, next: the matrix that is read after that, if it is known.
   void steps(const Plan&, const Rows&, int begin, int end, float* x, const KvPool&, std::atomic<bool>& cancel,
              const Weight* after);

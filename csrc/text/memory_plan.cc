@@ -7,29 +7,21 @@
 #include "base/error.h"
 #include "base/machine.h"
 #include "draft/token_tree.h"
+#include "files/mapped_file.h"
 #include "model/draft_model.h"
 #include "text/kv_memory.h"
 
 namespace swiftk {
 namespace {
 
-constexpr size_t kAhead = size_t{16} << 20;  // bytes read ahead, beside the matrix in use and the next one
-// A process needs so much beside, for texts and their statistics; and so much for each token of the vocabulary, in
-// tables of tokens and of their chances (SmolLM2's 49,152 tokens, four texts).
-constexpr size_t kUnplanned = size_t{16} << 20, kPerToken = 512;
-constexpr int kLeastRows = 2 * TokenTree::kMaxNodes;  // of a pass
-constexpr int kLeastContext = 512;                    // tokens of a text, where a host names none
-constexpr int kKnownTokens = 2000;                    // whose rows of the embedding are read often
+constexpr size_t kAhead = size_t{16} << 20;      // bytes read ahead, beside the matrix in use and the next one
+constexpr size_t kUnplanned = size_t{16} << 20;  // for texts, their statistics, and rows of the embedding
+constexpr int kLeastContext = 512;               // tokens of a text, where a host names none
 // K and V, and rows under way, have this part of what is left at most, where a host does not name them.
 constexpr size_t kShare = 8;
 
 // Of a row of a pass, with its logits.
 size_t row_bytes(const Config& c) { return sizeof(float) * (2 * size_t(c.H) * c.d + c.F + 3 * size_t(c.D) + c.V); }
-
-size_t embedding_bytes(const Model& m) {
-  const size_t row = encoded_bytes(m.embedding_encoding, m.config.D), V = m.config.V;
-  return std::min(V * row, std::min<size_t>(V, kKnownTokens) * (row + kFilePage));
-}
 
 // The least and the most that K and V are to have.
 std::pair<size_t, size_t> kv_wanted(const Model& m, const LoadOptions& o) {
@@ -61,21 +53,23 @@ MemoryPlan plan_memory(const Model& m, const LoadOptions& o, size_t there) {
     fail(Status::Unsupported, "[load] memory is " + std::to_string(o.memory) + ", which needs the CPU");
   }
   MemoryPlan plan;
-  const size_t before = resident_memory(), free = available_memory(), own = m.own.bytes;
-  plan.process = before - std::min(before, there);
+  const size_t fits = available_memory() + std::min(resident_memory(), there), own = m.own.bytes;
   for (const Weights& copy : m.copies) plan.drafts += copy.bytes;
   for (const auto& its : m.draft_models) plan.drafts += o.survey ? its->bytes : 0;  // else a part of the process
   plan.drafts += o.survey ? m.trimmed.bytes : 0;
   plan.head = m.own.head_bytes;
   plan.layers = own - plan.head;
-  const size_t all = own + plan.drafts, fits = free + std::min(before, there);
-  if (o.memory == 0 && all <= fits) return {};
+  if (o.memory == 0 && own + plan.drafts <= fits) return {};
+  trim_heap();
+  for (const auto& file : m.mappings) file->drop({file->data(), file->size()});
+  const size_t before = resident_memory();
+  plan.process = before - std::min(before, there);
   plan.limit = o.memory > 0 ? o.memory : plan.process + fits - fits / 16;  // the system has a use for some
   const auto [least_kv, most_kv] = kv_wanted(m, o);
   const size_t row = row_bytes(m.config);
   plan.kv = least_kv;
-  plan.rows = kLeastRows;
-  plan.work = kLeastRows * row + embedding_bytes(m) + kUnplanned + kPerToken * m.config.V;
+  plan.rows = 2 * std::max(TokenTree::kMaxNodes, o.sequences);  // as many of prompts as of trees
+  plan.work = plan.rows * row + kUnplanned + o.sequences * sizeof(int32_t) * m.config.V;
   plan.ahead = m.own.largest + std::min(kAhead, plan.layers / 8);
   const size_t beside = plan.process + plan.drafts + plan.head + plan.kv + plan.work;
   const bool streams = m.converted || o.survey;
@@ -89,7 +83,7 @@ MemoryPlan plan_memory(const Model& m, const LoadOptions& o, size_t there) {
   const auto take = [&](size_t& part, size_t bytes) { part += bytes, left -= bytes; };
   const size_t share = (plan.limit - need) / kShare;
   take(plan.kv, std::min(most_kv - std::min(most_kv, least_kv), share));
-  const int more = static_cast<int>(std::min<size_t>(kPromptRows - kLeastRows, share / row));
+  const int more = static_cast<int>(std::min<size_t>(kPromptRows - plan.rows, share / row));
   plan.rows += more;
   take(plan.work, more * row);
   if (left >= plan.layers) {

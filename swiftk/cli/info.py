@@ -110,4 +110,6 @@ def _survey(folder: Path, o: LoadOptions, device: str, tokenizer: Tokenizer) -> 
     ends = read_defaults(files).eos_token_ids
     trimmed = draft_tokens(o.draft_vocab, device, UsedTokens(files), tokenizer, ends)
     drafters = [find(one, role="drafter") for one in o.drafter]
+    if o.memory:
+        tokenizer.keep()  # as a load does
     return _core.survey(str(folder), **native_options(o, drafters, trimmed))

@@ -41,6 +41,13 @@ class Tokenizer:
         """Whether the checkpoint has a tokenizer; without one, prompts are token ids and texts are empty."""
         return self.files.has_tokenizer
 
+    def keep(self) -> None:
+        """Reads it now, for texts with special tokens and without, and not when the first of them comes: what memory a
+        process has is then known."""
+        if self.available:
+            self._load(False)
+            self._load(True)
+
     def encode(
         self, text: str, special: bool = True, parse_special: bool = False, *, context: int | None = None
     ) -> list[int]:

@@ -93,7 +93,7 @@ def test_recycled_lists_are_drawn_with_the_noise_of_their_place(logits, temperat
     recycler = source("recycle", [3])
     draw = (temperature, seed, pos)
     assert recycler.propose(recycler.root(), *draw)[1] == []
-    recycler.learn(vocab, 3, ids, logits, float(np.log(np.exp(kept.astype(float)).sum())))
+    recycler.learn(3, ids, logits, float(np.log(np.exp(kept.astype(float)).sum())))
     noise = reference.gumbel(seed, pos, vocab, 0)[ids[: len(kept)]] if temperature else 0
     order = np.argsort(-(kept + temperature * noise), kind="stable")
     bucket, tokens = recycler.propose(recycler.root(), *draw)
@@ -135,7 +135,7 @@ def test_the_template_is_the_papers_as_far_as_a_tree_goes():
     template = source("template", [7])
     listed = {t: np.random.default_rng(t).permutation(vocab)[:8].tolist() for t in range(vocab)}
     for token, ids in listed.items():
-        template.learn(vocab, token, ids, np.linspace(3, -3, 8).tolist(), 4.0)
+        template.learn(token, ids, np.linspace(3, -3, 8).tolist(), 4.0)
     nodes, path = breadth_first(template), {0: ()}
     for i, (parent, token) in enumerate(nodes, 1):
         at = 7
@@ -158,7 +158,7 @@ def test_the_template_is_the_papers_as_far_as_a_tree_goes():
 def test_the_template_takes_what_is_listed(ids):
     template = source("template", [0])
     assert breadth_first(template) == []
-    template.learn(6, 0, ids, [float(-i) for i in range(len(ids))], 1.0)
+    template.learn(0, ids, [float(-i) for i in range(len(ids))], 1.0)
     nodes = breadth_first(template)
     assert [token for parent, token in nodes if parent == 0] == ids
     assert all(parent == 0 or nodes[parent - 1][1] == 0 for parent, _ in nodes)

@@ -1,7 +1,10 @@
 """Weights that stay in a converted model's file: a pass reads them, and says what a model in memory says."""
 
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -99,6 +102,47 @@ def test_few_bit_weights_are_streamed(tmp_path):
     some, whole = _core.Model(str(tmp_path / "made"), **PLACE, memory=need), _core.Model(str(tmp_path / "made"))
     assert some.memory["streamed"] > 0
     assert np.array(run(some).logits).tobytes() == np.array(run(whole).logits).tobytes()
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory):
+    """A converted model of 30,000 tokens, which has a tokenizer."""
+    work = tmp_path_factory.mktemp("wide")
+    sizes = {**SIZES, "hidden_size": 512, "intermediate_size": 2048, "vocab_size": 30_000}
+    swiftk.convert(make_tiny(work / "plain", "llama3", layers=6, **sizes), work / "model", draft_weights="int3")
+    return work / "model"
+
+
+def test_rows_of_the_embedding_leave_memory(wide):
+    file, model = next(wide.glob("*.safetensors")), _core.Model(str(wide), **PLACE, memory=least(wide))
+    session = open_session(model)
+    session.prefill(np.arange(0, 30_000, 500, dtype=np.int32))
+    lines = iter(Path("/proc/self/smaps").read_text().splitlines())
+    assert any(line.endswith(str(file)) for line in lines)
+    resident = next(line for line in lines if line.startswith("Rss:"))
+    assert int(resident.split()[1]) < 1000  # kB of 30,000
+
+
+ONE = """
+import sys, swiftk
+lm = swiftk.load(sys.argv[1], device="cpu", max_sequences=4, context=256, memory=int(sys.argv[2]))
+assert lm.model.memory["streamed"] > 0
+for temperature in (0.0, 1.0):
+    lm.generate_many([[i] * 100 for i in range(4)], max_new_tokens=60, ignore_eos=True, temperature=temperature, seed=1)
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+print(int(peak.split()[1]) * 1024)
+"""
+
+
+def test_a_process_stays_within_its_memory(wide, monkeypatch):
+    monkeypatch.delenv("SWIFTK_DEBUG")
+    asked = [sys.executable, "-c", ONE, str(wide)]
+    found = subprocess.run([*asked, "1"], capture_output=True, text=True)
+    need = int(found.stderr.split("at least ")[1].split()[0])
+    for more in (2_000_000, 20_000_000):
+        limit = need + more
+        ended = subprocess.run([*asked, str(limit)], capture_output=True, text=True, check=True)
+        assert int(ended.stdout) < 1.05 * limit
 
 
 def test_texts_of_several_engines_take_turns(folder):

@@ -12,8 +12,7 @@ constexpr float kEdges[] = {0.1f, 0.2f, 0.3f, 0.4f, 0.5f, 0.6f, 0.7f, 0.8f, 0.9f
 
 const ModelLists::Entry ModelLists::nothing_{};
 
-void ModelLists::learn(int vocab, int32_t token, const int32_t* id, const float* logit, int n, float lse) {
-  if (entries_.empty()) entries_.resize(vocab);
+void ModelLists::learn(int32_t token, const int32_t* id, const float* logit, int n, float lse) {
   Entry& entry = entries_[token] = {};
   for (int i = 0; i < n && entry.list.size < kProposalRanks;
        ++i) {  // a draw with noise lists them in the order of that

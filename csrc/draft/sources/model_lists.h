@@ -1,9 +1,9 @@
 // For every token what the model listed after it when it was last verified, accepted or not: the matrix of Token
-// Recycling (arXiv 2408.08696). 72 bytes for each token of the vocabulary, made once a source wants it.
+// Recycling (arXiv 2408.08696). A text meets few tokens of a vocabulary, so only those have entries.
 #pragma once
 #include <array>
 #include <span>
-#include <vector>
+#include <unordered_map>
 
 #include "draft/sources/registry.h"
 
@@ -36,13 +36,16 @@ class ModelLists {
   };
 
   void clear() { entries_.clear(); }
-  void learn(int vocab, int32_t token, const int32_t* id, const float* logit, int n, float lse);
-  const Entry& behind(int32_t token) const { return entries_.empty() ? nothing_ : entries_[token]; }
+  void learn(int32_t token, const int32_t* id, const float* logit, int n, float lse);
+  const Entry& behind(int32_t token) const {
+    const auto found = entries_.find(token);
+    return found == entries_.end() ? nothing_ : found->second;
+  }
 
  private:
   static const Entry nothing_;
 
-  std::vector<Entry> entries_;  // [V]
+  std::unordered_map<int32_t, Entry> entries_;
 };
 
 }  // namespace swiftk

@@ -26,8 +26,8 @@ class TestedSource : public LoneSource {
     text_.clear();
     set_.restart(0, false);
   }
-  void learn(int vocab, int32_t token, const std::vector<int32_t>& id, const std::vector<float>& logit, float lse) {
-    set_.lists().learn(vocab, token, id.data(), logit.data(), static_cast<int>(id.size()), lse);
+  void learn(int32_t token, const std::vector<int32_t>& id, const std::vector<float>& logit, float lse) {
+    set_.lists().learn(token, id.data(), logit.data(), static_cast<int>(id.size()), lse);
   }
   std::vector<Given> extra_rows() {
     std::vector<Given> all;
@@ -51,7 +51,7 @@ void bind_sources(py::module_& m) {
       .def("root", &TestedSource::root)
       .def("step", &TestedSource::step, "at"_a, "token"_a)
       .def("propose", &TestedSource::propose, "at"_a, "temperature"_a = 0.0f, "seed"_a = 0, "pos"_a = 0)
-      .def("learn", &TestedSource::learn, "vocab"_a, "token"_a, "ids"_a, "logits"_a, "lse"_a)
+      .def("learn", &TestedSource::learn, "token"_a, "ids"_a, "logits"_a, "lse"_a)
       .def("extra_rows", &TestedSource::extra_rows)
       .def("receive", &TestedSource::receive, "draws"_a, "next"_a, "taken"_a);
   m.def(
