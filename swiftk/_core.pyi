@@ -233,7 +233,7 @@ class Turn:
     draft: float
     verify: float
     run: float
-    disk: float  # seconds of both that passes waited for weights from disk,
+    disk: float  # seconds that passes waited for weights from disk; with the first token, all of the prompt's,
     disk_bytes: int  # and bytes that they read of them
     commit: float
     reused_rows: int

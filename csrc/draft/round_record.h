@@ -50,6 +50,7 @@ struct DiskRecord {
   double seconds = 0;
   size_t bytes = 0;
 
+  DiskRecord operator+(const DiskRecord& o) const { return {seconds + o.seconds, bytes + o.bytes}; }
   DiskRecord operator-(const DiskRecord& o) const { return {seconds - o.seconds, bytes - o.bytes}; }
 };
 

@@ -384,7 +384,10 @@ std::vector<Turn> Engine::step() {
     r.seconds = r.draft.seconds + r.verify.seconds;
     modelled_seconds_ += r.seconds;
   }
-  for (Turn& turn : turns_) turn.round = r;
+  for (Turn& turn : turns_) {
+    turn.round = r;
+    turn.disk = turn.disk + r.disk;
+  }
   return std::exchange(turns_, {});
 }
 
@@ -435,10 +438,11 @@ void Engine::finish_prompt_rows(const PromptRows& ran, int row) {
   if (text.generated > 0) return;
   try {
     if (text.reports_prompt()) row = report_prompt(w_, text, ran.rows, row);
-    if (s.cached < text.due()) return;
+    if (s.cached < text.due()) return void(text.disk = text.disk + w_.last.disk);
     name_end(w_.pool, s);
     const Emitted first = sample(w_, s, row);
-    Turn& turn = turns_.emplace_back(Turn{.id = text.id, .cached = text.reused, .queued = text.queued});
+    Turn& turn =
+        turns_.emplace_back(Turn{.id = text.id, .cached = text.reused, .queued = text.queued, .disk = text.disk});
     if (text.request.prompt_logprobs < 0) totals_.prefix_queries += text.request.prompt.size();
     totals_.prefix_hits += text.reused;
     turn.prompt = std::move(text.prompt_reported);

@@ -45,6 +45,7 @@ struct Text {
   int generated = 0, reused = 0;
   double submitted = 0, queued = 0;        // by the engine's clock; seconds until it got a lane for the first time
   bool admitted = false;                   // it did
+  DiskRecord disk{};                       // of passes of its prompt
   int reported = 0;                        // tokens whose features turns have
   std::vector<Emitted> prompt_reported{};  // of the prompt's tokens, from the second on
   bool stepping = false;                   // has a lane,

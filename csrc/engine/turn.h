@@ -31,6 +31,7 @@ struct Turn {
   std::vector<Emitted> prompt{};            // its tokens from the second on, where they are given; with the first token
   int cached = 0;                           // of the prompt's tokens, found in memory; with the first token
   double queued = 0;                        // seconds that it waited for its turn; with the first token
+  DiskRecord disk{};                        // of the round; with the first token, of earlier passes of the prompt, too
   int nodes = 0;                            // verified, root included; 0: the prompt's own pass
   int steps = 0;                            // of drafting that it took part in
   int drafted = 0;                          // places of the text that these steps drafted: one a step

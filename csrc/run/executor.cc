@@ -176,7 +176,6 @@ void Executor::embed(const Plan& plan, const Rows& rows, float* x) {
 
 void Executor::steps(const Plan& plan, const Rows& rows, int begin, int end, float* x, const KvPool& pool,
                      std::atomic<bool>& cancel, const Weight* after) {
-  const Config& c = model_->config;
   if (begin == 0 && model_->streamed) model_->streamed->file->check_unchanged();  // the embedding is mapped
   if (begin == 0 && model_->embedding) embed(plan, rows, x);
   for (int i = begin; i < end; ++i) {

@@ -73,7 +73,7 @@ def _summary(result: Result) -> str:
     plans = [f"{name} ({plan.accepted} of {plan.drafted})" for name, plan in s.plans.items()]
     drafts = f"accepted of what plans drafted: {'; '.join(plans)}" if plans else "no draft plan was used"
     tokens = f"{s.generated_tokens} token" + ("" if s.generated_tokens == 1 else "s")
-    read = s.disk_bytes / (s.num_steps + 1) / 1e9  # the prompt's pass is one, too
+    read = max((one.round.disk_bytes for one in result.trace.rounds), default=0) / 1e9
     return (
         f"{tokens} after a prompt of {s.prompt_tokens}, {_ENDED[result.finish_reason]}, in {s.total_seconds:.2f} s; "
         f"seed {result.seed}; {drafts}" + (f". A pass read {read:.3g} GB of weights from disk." if read else "")

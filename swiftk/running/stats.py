@@ -36,7 +36,7 @@ class Stats:
     num_reused_rows: int = 0  # verified rows that reused the draft's exact first layers
     reused_step_share: float = 0.0  # share of rows x steps of verification that were reused
     saved_weight_bytes: int = 0  # bytes not read because no row ran those steps; siblings and the last token mostly do
-    disk_bytes: int = 0  # weights that passes read from disk, those of the prompt's last pass included
+    disk_bytes: int = 0  # weights that passes read from disk, the prompt's included
     mean_acceptance_length: float = 1.0  # tokens per spec step from any source, and the model's own after them
     mean_generated_length: float = 1.0  # M of SWIFT: tokens per target pass, plain passes included
     draft_acceptance_rate: float = 0.0  # alpha: num_accepted_draft_tokens / num_draft_tokens
@@ -46,7 +46,7 @@ class Stats:
     prefill_seconds: float = 0.0
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0  # plain steps included
-    disk_seconds: float = 0.0  # of these two and of the prompt's last pass: they waited for weights from disk
+    disk_seconds: float = 0.0  # of prefill, draft and verify: they waited for weights from disk
     commit_seconds: float = 0.0
     optimizer_seconds: float = 0.0
     other_seconds: float = 0.0  # decode time outside passes of the model
