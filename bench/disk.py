@@ -154,6 +154,7 @@ def part(study: Study, model: Path, memory: str, copy: str, wanted: Wanted) -> l
         )
         plan = peer.ask("plan")
         flattering = flattered(plan["copies"], study.prompts_of(model).files, study.asked.get("dtype", "auto"))
+        facts["case"] = f"{model.name}, {memory}, {', '.join(plan['copies'])}"
         facts |= {"copy": ", ".join(plan["copies"]) + ", flattered" * flattering, "read": plan["streamed"] / 1e9}
         found = alone(study, peer, wanted)
         rows = [row for mode, its in found.items() for row in its.rows({**facts, "sampling": mode})]
@@ -184,9 +185,11 @@ def main() -> None:
         if model not in wanted:
             wanted[model] = Wanted(study, model)
         study.rows.extend(part(study, model, memory, copy, wanted[model]))
-    names = dict.fromkeys((row["part"], row["memory"]) for row in study.rows)
-    panels = [bars(", ".join(name), "rate", part=name[0], memory=name[1]) for name in names]
-    study.finish(COLUMNS, *NOTES, panels=panels, height=2.2)
+    for row in study.rows:
+        row["bar"] = row["way"] if row["sampling"] == "greedy" else f"{row['way']}, {row['sampling']}"
+    cases = dict.fromkeys(row["case"] for row in study.rows)
+    panels = [bars(case, "rate", "bar", case=case, plain=True) for case in cases]
+    study.finish(COLUMNS, *NOTES, panels=panels, width=12, height=2.6, sharey=True)
 
 
 if __name__ == "__main__":
